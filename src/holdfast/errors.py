@@ -1,0 +1,178 @@
+"""Every error Holdfast raises on purpose.
+
+    HoldfastError
+    ├── UsageError                 the caller's mistake                 exit 2, 400
+    │   ├── NotInWorkflow          an operation a workflow body may not do
+    │   ├── ConfigError            a setting that can't be read
+    │   └── CodecError             a value that can't be stored, or read back
+    │       └── PayloadTooLarge    a value over the configured limit    exit 2, 413
+    ├── NotFound                   no such run, step, webhook, …         exit 3, 404
+    │   └── UnknownWorkflow        a name no loaded module defines
+    ├── Refused                    not possible in the present state     exit 3, 409
+    │   └── LeaseLost              another worker owns the run now
+    ├── StoreError                 the store can't be read or written    exit 4, 503
+    │   ├── StoreFull              no space left
+    │   ├── StoreReadOnly          the file can't be written
+    │   ├── SchemaTooNew           written by a newer program
+    │   └── CorruptEvent           a journal row whose hash does not fit
+    └── RunError                   how a run or a step ended             exit 1, 500
+        ├── FatalError             raised by a step: do not retry
+        ├── RetryableError         raised by a step: retry, after a while
+        ├── StepFailed             a step used up its attempts
+        ├── StepTimeout            a step ran over its time limit
+        ├── RunFailed              awaited run failed
+        ├── RunCancelled           awaited run was cancelled
+        ├── NonDeterminismError    the code does not fit the journal
+        └── CrashLoop              the run keeps killing its workers
+
+Each says what happened and where; `hint` says what to do about it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import ClassVar
+
+
+class HoldfastError(Exception):
+    """The root of the tree above."""
+
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str = "", *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    @property
+    def kind(self) -> str:
+        """The error's name as it appears in JSON and in the journal."""
+        return type(self).__name__
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+class UsageError(HoldfastError):
+    """The caller's mistake: wrong arguments, wrong place."""
+
+    exit_code = 2
+    http_status = 400
+
+
+class NotInWorkflow(UsageError):
+    """Real I/O, a thread or a subprocess was asked for in a workflow body."""
+
+
+class ConfigError(UsageError):
+    """A setting is unknown, or its value can't be used."""
+
+
+class CodecError(UsageError):
+    """A value can't be stored as JSON by its type, or can't be read back."""
+
+
+class PayloadTooLarge(CodecError):
+    """A value is larger than the configured limit."""
+
+    http_status = 413
+
+
+class NotFound(HoldfastError):
+    """There is no such thing."""
+
+    exit_code = 3
+    http_status = 404
+
+
+class UnknownWorkflow(NotFound):
+    """No module loaded here defines a workflow of this name."""
+
+
+class Refused(HoldfastError):
+    """It exists, but its present state does not allow this."""
+
+    exit_code = 3
+    http_status = 409
+
+
+class LeaseLost(Refused):
+    """Another worker owns the run now; what this one wanted to write was dropped."""
+
+
+class StoreError(HoldfastError):
+    """The store can't be read or written."""
+
+    exit_code = 4
+    http_status = 503
+
+
+class StoreFull(StoreError):
+    """No space is left for the store."""
+
+
+class StoreReadOnly(StoreError):
+    """The store's file or folder can't be written."""
+
+
+class SchemaTooNew(StoreError):
+    """The store was written by a newer program than this one."""
+
+
+class CorruptEvent(StoreError):
+    """A journal row does not fit its own hash, or is missing."""
+
+
+class RunError(HoldfastError):
+    """How a run or a step ended, when it did not end well."""
+
+
+class FatalError(RunError):
+    """Raise this in a step to fail it at once, with no retry."""
+
+
+class RetryableError(RunError):
+    """Raise this in a step to have it retried, at the earliest after `retry_after`."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        retry_after: timedelta | float | str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+
+
+class StepFailed(RunError):
+    """A step failed for good; its own error could not be rebuilt here.
+
+    `type` is the original error's name, `traceback` the text of its traceback.
+    """
+
+    def __init__(self, message: str = "", *, type: str = "", traceback: str = "") -> None:
+        super().__init__(message)
+        self.type = type
+        self.traceback = traceback
+
+
+class StepTimeout(RunError):
+    """An attempt of a step ran over `timeout`, or was silent for `idle_timeout`."""
+
+
+class RunFailed(RunError):
+    """The run whose result was awaited has failed."""
+
+
+class RunCancelled(RunError):
+    """The run whose result was awaited was cancelled."""
+
+
+class NonDeterminismError(RunError):
+    """The workflow's code does something else than the journal recorded."""
+
+
+class CrashLoop(RunError):
+    """The run was stopped because its workers keep dying on it."""

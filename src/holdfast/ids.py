@@ -1,0 +1,41 @@
+"""Identifiers: a prefix, then 26 characters that sort by time.
+
+The same id is used in URLs, on the command line, in logs and in tables.
+Randomness and time are handed in, so that a simulation can repeat them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import time
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O, U
+
+
+def _base32(number: int, length: int) -> str:
+    digits: list[str] = []
+    for _ in range(length):
+        number, digit = divmod(number, 32)
+        digits.append(_ALPHABET[digit])
+    return "".join(reversed(digits))
+
+
+def new_id(prefix: str, *, at: float | None = None, entropy: bytes | None = None) -> str:
+    """A new id such as `run_01K9V3…`: 48 bits of milliseconds, 80 bits of randomness."""
+    milliseconds = int((time.time() if at is None else at) * 1000)
+    tail = int.from_bytes((os.urandom(10) if entropy is None else entropy)[:10], "big")
+    return f"{prefix}_{_base32(milliseconds, 10)}{_base32(tail, 16)}"
+
+
+def derived_id(prefix: str, parent: str, place: str) -> str:
+    """The id of what `parent` makes at `place`: always the same, and sorted beside its parent."""
+    moment = parent.partition("_")[2][:10]
+    digest = hashlib.blake2b(f"{parent}\n{place}".encode(), digest_size=10).digest()
+    return f"{prefix}_{moment}{_base32(int.from_bytes(digest, 'big'), 16)}"
+
+
+def new_token() -> str:
+    """An unguessable token (256 bits) for URLs that are their own permission."""
+    return secrets.token_urlsafe(32)
