@@ -10,7 +10,6 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
 from holdfast.errors import SchemaTooNew, StoreError, StoreFull, StoreReadOnly
@@ -21,8 +20,7 @@ BUSY_SECONDS = 10.0
 @cache
 def migrations() -> list[tuple[int, str, str]]:
     """Number, name and SQL of each migration, in order."""
-    folder = resources.files("holdfast.store") / "sql"
-    files = sorted(entry for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    files = sorted((Path(__file__).parent / "sql").glob("*.sql"))
     return [(int(f.name[:4]), f.name, f.read_text(encoding="utf-8")) for f in files]
 
 
