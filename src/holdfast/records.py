@@ -1,6 +1,219 @@
 """What is stored and shown: the records every layer speaks of.
 
-Plain frozen dataclasses; how they are kept is the store's business.
+Plain immutable values; how they are kept is the store's business.
 """
 
 from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple
+
+# --- the journal ---------------------------------------------------------------------------
+
+# Run-level events.
+RUN_CREATED: Final = "run.created"
+RUN_COMPLETED: Final = "run.completed"
+RUN_FAILED: Final = "run.failed"
+RUN_CANCELLED: Final = "run.cancelled"
+RUN_STUCK: Final = "run.stuck"
+RUN_PAUSED: Final = "run.paused"
+RUN_RESUMED: Final = "run.resumed"
+RUN_RETRIED: Final = "run.retried"
+CANCEL_REQUESTED: Final = "cancel.requested"
+# A command opens a key: something the workflow asked for.
+STEP_STARTED: Final = "step.started"
+TIMER_SET: Final = "timer.set"
+WAIT_CREATED: Final = "wait.created"
+CHILD_STARTED: Final = "child.started"
+WEBHOOK_CREATED: Final = "webhook.created"
+PATCH_MARKED: Final = "patch.marked"
+ATTRIBUTES_SET: Final = "attributes.set"
+STREAM_WRITTEN: Final = "stream.written"
+# A completion closes a key: what came of it.
+STEP_COMPLETED: Final = "step.completed"
+STEP_FAILED: Final = "step.failed"
+TIMER_FIRED: Final = "timer.fired"
+WAIT_RECEIVED: Final = "wait.received"
+WAIT_TIMED_OUT: Final = "wait.timed_out"
+CHILD_ENDED: Final = "child.ended"
+# A note changes nothing on replay.
+STEP_RETRYING: Final = "step.retrying"
+STEP_CANCELLED: Final = "step.cancelled"
+STEP_EDITED: Final = "step.edited"
+
+COMMANDS: Final = frozenset(
+    {
+        STEP_STARTED,
+        TIMER_SET,
+        WAIT_CREATED,
+        CHILD_STARTED,
+        WEBHOOK_CREATED,
+        PATCH_MARKED,
+        ATTRIBUTES_SET,
+        STREAM_WRITTEN,
+    }
+)
+COMPLETIONS: Final = frozenset(
+    {STEP_COMPLETED, STEP_FAILED, TIMER_FIRED, WAIT_RECEIVED, WAIT_TIMED_OUT, CHILD_ENDED}
+)
+RUN_ENDS: Final = frozenset({RUN_COMPLETED, RUN_FAILED, RUN_CANCELLED})
+
+
+class Event(NamedTuple):
+    """One row of a run's journal. (A named tuple: two are made for every step.)"""
+
+    run_id: str
+    seq: int
+    type: str
+    key: str
+    """The command this event opens or closes: the task's path and the place in it; or ""."""
+    at: float
+    meta: str = "{}"
+    """Small facts about the event, as JSON."""
+    value: bytes | None = None
+    """The payload, as JSON: arguments, a result, an event's body."""
+    log: int = 0
+    """The event's place in the log of all runs; 0 until it is stored."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """`meta`, read."""
+        return json.loads(self.meta)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorInfo:
+    """An error as the journal keeps it."""
+
+    type: str
+    message: str
+    traceback: str = ""
+    rebuild: dict[str, Any] | None = None
+    """Module, name and arguments, if the error can be made again from them."""
+
+    def as_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"type": self.type, "message": self.message}
+        if self.traceback:
+            found["traceback"] = self.traceback
+        if self.rebuild:
+            found["rebuild"] = self.rebuild
+        return found
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ErrorInfo:
+        return cls(data["type"], data["message"], data.get("traceback", ""), data.get("rebuild"))
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+# --- runs ----------------------------------------------------------------------------------
+
+Status = Literal[
+    "queued", "pending", "running", "waiting", "paused", "stuck", "completed", "failed", "cancelled"
+]
+ENDED: Final[frozenset[Status]] = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as listed and shown. Its result and error are in its journal's last event."""
+
+    id: str
+    workflow: str
+    version: str
+    status: Status
+    created_at: float
+    key: str | None = None
+    parent_id: str | None = None
+    forked_from: str | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    due_at: float | None = None
+    owner: str | None = None
+    error: str | None = None
+    """One line on why it failed or is stuck."""
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "workflow": self.workflow,
+            "version": self.version,
+            "status": self.status,
+            "key": self.key,
+            "parent_id": self.parent_id,
+            "forked_from": self.forked_from,
+            "created_at": self.created_at,
+            "started_at": self.started_at,
+            "finished_at": self.finished_at,
+            "due_at": self.due_at,
+            "error": self.error,
+            "attributes": self.attributes,
+        }
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step (or timer, wait, child) of a run, put together from the journal."""
+
+    key: str
+    kind: Literal["step", "timer", "wait", "child", "webhook"]
+    name: str
+    status: Literal["running", "retrying", "completed", "failed", "cancelled", "timed out"]
+    started_at: float
+    seq: int
+    ended_at: float | None = None
+    attempts: int = 1
+    input: bytes | None = None
+    output: bytes | None = None
+    error: ErrorInfo | None = None
+
+    @cached_property
+    def seconds(self) -> float | None:
+        return None if self.ended_at is None else self.ended_at - self.started_at
+
+
+# --- waiting -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An event somebody sent, as kept for the runs that wait for it."""
+
+    id: int
+    event_id: str
+    name: str
+    run_id: str | None
+    payload: bytes
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One piece of a run's stream."""
+
+    index: int
+    data: bytes
+    at: float
+    step: str
+    """Key of the step that wrote it, or "" for the workflow's body."""
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process that carries out runs."""
+
+    id: str
+    pid: int
+    host: str
+    started_at: float
+    expires_at: float
+    runs: int = 0

@@ -1,0 +1,397 @@
+"""A run in a worker's hands: its body in memory, its steps under way, its journal growing.
+
+The order is always the same: something completes; it is appended to the journal; when it is on
+disk it is handed to the body; what the body then asks for is recorded and begun. Appends of one
+run are acknowledged in order, so completions reach the body in the journal's order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.clock import Timer as ClockTimer
+from holdfast.errors import CrashLoop, HoldfastError, LeaseLost, NonDeterminismError
+from holdfast.ids import new_token
+from holdfast.records import (
+    CANCEL_REQUESTED,
+    CHILD_ENDED,
+    RUN_CANCELLED,
+    RUN_COMPLETED,
+    RUN_FAILED,
+    RUN_PAUSED,
+    RUN_STUCK,
+    STEP_CANCELLED,
+    STEP_COMPLETED,
+    STEP_FAILED,
+    STEP_RETRYING,
+    STEP_STARTED,
+    TIMER_FIRED,
+    TIMER_SET,
+    WAIT_RECEIVED,
+    WAIT_TIMED_OUT,
+    Event,
+)
+from holdfast.runtime import failures
+from holdfast.runtime.commands import Child, Command, StepCall, Timer, Wait, Webhook
+from holdfast.runtime.history import History, is_delivery
+from holdfast.runtime.replay import Cancelled, Completed, Execution, Failed
+from holdfast.runtime.steps import StepWork
+from holdfast.store.base import Append, Claim, Mail
+
+if TYPE_CHECKING:
+    from holdfast.runtime.engine import Engine
+
+
+class Work(Protocol):
+    """What is being done about an open command."""
+
+    due_at: float | None
+
+    @property
+    def under_way(self) -> bool: ...
+
+    def cancel(self) -> None: ...
+
+
+class Alarm:
+    """Work that consists of waiting: until a moment, or for mail alone."""
+
+    under_way = False
+
+    def __init__(self, engine: Engine, when: float | None, ring: Callable[[], None]) -> None:
+        self.due_at = when
+        self._timer: ClockTimer | None = None
+        if when is not None:
+            self._timer = engine.clock.call_at(when, ring)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class ActiveRun:
+    """A claimed run. Lives on the worker's loop."""
+
+    def __init__(self, engine: Engine, claim: Claim, journal: list[Event]) -> None:
+        self.engine = engine
+        self.id = claim.run.id
+        self.workflow = claim.run.workflow
+        self.fence = claim.fence
+        self.gone = False
+        """Ended, parked, given back or lost: whatever still happens is of no consequence."""
+        self._crashes = claim.crashes
+        self._journal = journal
+        self._seq = journal[-1].seq
+        self._at = journal[-1].at
+        self._work: dict[str, Work] = {}
+        self._unacknowledged: deque[Append] = deque()
+        self._refused: int = 0
+        self._seen_mail: set[int] = set()
+        self._pausing = False
+        self._execution: Execution | None = None
+
+    # --- beginning ---
+
+    def begin(self) -> None:
+        """Bring the body to where its journal ends, and go on from there."""
+        if self._crashes >= self.engine.settings.crash_limit:
+            self._fail(
+                CrashLoop(
+                    f"{self._crashes} workers in a row died while they had this run in hand",
+                    hint="find out what kills them (memory? a native crash?), then retry the run",
+                ),
+                [],
+            )
+            return
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        if self._execution is not None:
+            self._execution.close()
+        try:
+            execution = Execution(self.engine.workflow(self.workflow), self._journal)
+            self._execution = execution
+            execution.replay()
+        except HoldfastError as error:
+            self._park(error)
+            return
+        for command in list(execution.open.values()):
+            if command.opened is not None and command.key not in self._work:
+                self._undertake(command)
+        self._carry_on(execution)
+
+    # --- the journal ---
+
+    def record(
+        self,
+        type: str,
+        key: str = "",
+        facts: str = "{}",
+        value: bytes | None = None,
+        *,
+        lazy: bool = False,
+    ) -> None:
+        """Append an event; once it is on disk, whoever it concerns is told."""
+        self._seq += 1
+        self._at = max(self._at, self.engine.clock.now())
+        event = Event(self.id, self._seq, type, key, self._at, facts, value)
+        append = Append(self.id, self.fence, [event], lambda error: self._recorded(append, error))
+        self._unacknowledged.append(append)
+        if not self._refused:
+            self.engine.store.append(append, lazy=lazy)
+        else:
+            self._refused += 1  # it goes out with those that have to be tried again
+
+    def _recorded(self, append: Append, error: HoldfastError | None) -> None:
+        if self.gone:
+            return
+        if error is not None:
+            self._not_recorded(error)
+            return
+        self._unacknowledged.popleft()
+        for event in append.events:
+            if self.engine.settings.replay_always:
+                self._journal.append(event)
+            self._tell(event)
+
+    def _not_recorded(self, error: HoldfastError) -> None:
+        if isinstance(error, LeaseLost):
+            self.abandon()
+            return
+        # The disk is full, or the like. Nothing is lost: what could not be written is kept and
+        # written again, in order, until it can be or the lease is lost.
+        self._refused += 1
+        if self._refused == len(self._unacknowledged):
+            self.engine.trouble(self, error)
+
+    def try_again(self) -> None:
+        """Write again what the store has refused."""
+        if self.gone:
+            return
+        self._refused = 0
+        for append in list(self._unacknowledged):
+            self.engine.store.append(append)
+
+    def _tell(self, event: Event) -> None:
+        if event.type in _ENDS:
+            self.abandon()
+        elif is_delivery(event) and not self._pausing:
+            self._deliver(event)
+        self._pause_if_quiet()
+
+    def _deliver(self, event: Event) -> None:
+        if self.engine.settings.replay_always:
+            self._rebuild()
+            return
+        execution = self._execution
+        assert execution is not None
+        try:
+            execution.deliver(event)
+        except HoldfastError as error:
+            self._park(error)
+            return
+        self._carry_on(execution)
+
+    # --- what the body asks for ---
+
+    def _carry_on(self, execution: Execution) -> None:
+        for command in execution.issued:
+            self._open(command)
+        execution.issued.clear()
+        for command in execution.dropped:
+            self._drop(command)
+        execution.dropped.clear()
+        if execution.outcome is not None:
+            self._end(execution)
+        self.engine.settled(self)
+
+    def _open(self, command: Command) -> None:
+        if isinstance(command, Webhook):
+            command.facts["token"] = new_token()
+        quiet = command.type in (STEP_STARTED, TIMER_SET) or command.future is None
+        self.record(command.type, command.key, command.meta(), command.value, lazy=quiet)
+        self._undertake(command)
+
+    def _undertake(self, command: Command) -> None:
+        """Begin to do something about a command."""
+        engine, key = self.engine, command.key
+        if isinstance(command, StepCall):
+            before = self._history.retrying.get(key)
+            attempts, next_at = (before.attempts, before.next_at) if before else (0, 0.0)
+            self._work[key] = StepWork(self, command, attempts, next_at)
+        elif isinstance(command, Timer):
+            self._work[key] = Alarm(engine, command.when, lambda: self._close(key, TIMER_FIRED))
+        elif isinstance(command, Wait):
+            when = command.deadline
+            self._work[key] = Alarm(engine, when, lambda: self._close(key, WAIT_TIMED_OUT))
+        elif isinstance(command, Child):
+            if command.opened is not None and key in self._history.revived:
+                engine.retry_child(command.facts["run"]["id"])
+            self._work[key] = Alarm(engine, None, _nothing)
+
+    @property
+    def _history(self) -> History:
+        assert self._execution is not None
+        return self._execution.history
+
+    def edited_arguments(self, command: StepCall) -> bytes:
+        """A step's arguments: as called, or as a fork has replaced them."""
+        return self._history.edits.get(command.key, command.value or b"{}")
+
+    def _drop(self, command: Command) -> None:
+        work = self._work.pop(command.key, None)
+        if work is None:
+            return
+        work.cancel()
+        if isinstance(command, StepCall):
+            self.record(STEP_CANCELLED, command.key, command.meta(), lazy=True)
+        elif isinstance(command, Child):
+            self.engine.cancel_child(command.facts["run"]["id"])
+
+    # --- what comes of it ---
+
+    def _close(
+        self, key: str, type: str, facts: dict[str, Any] | None = None, value: bytes | None = None
+    ) -> None:
+        if self.gone or self._work.pop(key, None) is None:
+            return
+        self.record(type, key, json.dumps(facts or {}), value)
+
+    def step_completed(self, command: StepCall, value: bytes) -> None:
+        if not self.gone and self._work.pop(command.key, None) is not None:
+            self.record(STEP_COMPLETED, command.key, "{}", value)
+
+    def step_failed(self, command: StepCall, error: BaseException, attempts: int) -> None:
+        facts = {"error": failures.describe(error).as_json(), "attempts": attempts}
+        self._close(command.key, STEP_FAILED, facts)
+
+    def step_retrying(
+        self, command: StepCall, error: BaseException, attempt: int, next_at: float
+    ) -> None:
+        if self.gone:
+            return
+        described = failures.describe(error).as_json()
+        facts = {"attempt": attempt, "error": described, "next_at": next_at}
+        self.record(STEP_RETRYING, command.key, json.dumps(facts), lazy=True)
+        self._pause_if_quiet()
+        self.engine.settled(self)
+
+    async def write_chunk(self, stream: str, data: bytes, step: str, attempt: int) -> None:
+        now = self.engine.clock.now()
+        await self.engine.store.write_chunk(self.id, self.fence, stream, data, now, step, attempt)
+
+    def receive(self, mail: Mail) -> bool:
+        """Look at a piece of mail; False if it is of no use and can be thrown away."""
+        if mail.id in self._seen_mail or self._pausing or self._execution is None:
+            return True
+        self._seen_mail.add(mail.id)
+        command = self._execution.open.get(mail.key)
+        if mail.kind == "cancel":
+            self.record(CANCEL_REQUESTED)
+        elif mail.kind == "pause":
+            self._pausing = True
+            self._pause_if_quiet()
+        elif mail.kind == "ended" and mail.ended is not None and mail.key in self._work:
+            ended = mail.ended
+            facts = {"run_id": ended.run_id, "type": ended.type, "facts": ended.facts}
+            self._close(mail.key, CHILD_ENDED, facts, ended.value)
+        elif mail.kind == "event" and isinstance(command, Wait) and mail.key in self._work:
+            return self._receive_event(command, mail)
+        else:
+            return False
+        return True
+
+    def _receive_event(self, wait: Wait, mail: Mail) -> bool:
+        message = mail.message
+        if message is None or message.id in self._history.consumed:
+            return False
+        if wait.where is not None:
+            try:
+                wanted = wait.where(json.loads(message.payload))
+            except Exception as error:  # noqa: BLE001 - the body's own predicate: its to handle
+                described = {"error": failures.describe(error).as_json(), "attempts": 1}
+                self._close(wait.key, STEP_FAILED, described)
+                return False
+            if not wanted:
+                return False
+        self._history.consumed.add(message.id)
+        facts = {"message": message.id, "event_id": message.event_id}
+        self._close(wait.key, WAIT_RECEIVED, facts, message.payload)
+        return True
+
+    # --- ending ---
+
+    def _end(self, execution: Execution) -> None:
+        outcome = execution.outcome
+        self._stop_work()
+        if isinstance(outcome, Completed):
+            self.record(RUN_COMPLETED, value=outcome.result)
+        elif isinstance(outcome, Cancelled):
+            self.record(RUN_CANCELLED)
+        elif isinstance(outcome, Failed):
+            self._fail(outcome.error, outcome.caused_by)
+
+    def _fail(self, error: BaseException, caused_by: list[int]) -> None:
+        info = failures.describe(error)
+        facts: dict[str, Any] = {"error": info.as_json(), "caused_by": caused_by}
+        handler = self.engine.failure_handler(self, info)
+        if handler is not None:
+            facts["handler"] = handler
+        self.record(RUN_FAILED, facts=json.dumps(facts))
+
+    def _park(self, error: HoldfastError) -> None:
+        """The run can't go on with this code or this journal: keep it for somebody to look."""
+        self._stop_work()
+        known = self.engine.workflow(self.workflow).version
+        described = failures.describe(error).as_json()
+        if isinstance(error, NonDeterminismError) and error.hint:
+            described["hint"] = error.hint
+        facts = {"error": described, "version": known}
+        self.record(RUN_STUCK, facts=json.dumps(facts))
+
+    def _pause_if_quiet(self) -> None:
+        if self._pausing and not self.gone and not self._busy and not self._unacknowledged:
+            self._stop_work()
+            self.record(RUN_PAUSED)
+
+    def _stop_work(self) -> None:
+        for work in self._work.values():
+            work.cancel()
+        self._work.clear()
+
+    @property
+    def _busy(self) -> bool:
+        return any(work.under_way for work in self._work.values())
+
+    @property
+    def steps_under_way(self) -> list[StepWork]:
+        return [w for w in self._work.values() if isinstance(w, StepWork) and w.under_way]
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do until an alarm rings or mail comes."""
+        return not self._unacknowledged and not self._busy and not self.gone
+
+    @property
+    def due_at(self) -> float | None:
+        """When the next alarm rings."""
+        return min((w.due_at for w in self._work.values() if w.due_at is not None), default=None)
+
+    def abandon(self) -> None:
+        """Let go of the run, at once; its journal is with the store."""
+        self.gone = True
+        self._stop_work()
+        if self._execution is not None:
+            self._execution.close()
+            self._execution = None
+        self.engine.dropped(self)
+
+
+_ENDS = frozenset({RUN_COMPLETED, RUN_FAILED, RUN_CANCELLED, RUN_STUCK, RUN_PAUSED})
+
+
+def _nothing() -> None:
+    return

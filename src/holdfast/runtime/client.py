@@ -1,0 +1,382 @@
+"""Starting, finding and steering runs: the functions and the handle that users hold.
+
+They speak to the engine at hand (see `ambient`). In a workflow body, `start` and `send_event`
+are durable steps, and `result()` waits durably; what else would steer runs from there belongs
+into a step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from holdfast.durations import seconds
+from holdfast.errors import NotFound, NotInWorkflow, Refused, UsageError
+from holdfast.ids import derived_id, new_id
+from holdfast.records import (
+    STEP_COMPLETED,
+    STEP_EDITED,
+    Event,
+    Status,
+)
+from holdfast.records import (
+    Run as RunRecord,
+)
+from holdfast.records import (
+    Step as StepRecord,
+)
+from holdfast.runtime import ambient
+from holdfast.runtime.codec import Codec, codec_for
+from holdfast.runtime.context import execution, step_context
+from holdfast.runtime.definitions import Workflow, find_workflow, registered, step
+from holdfast.runtime.delivery import EndedRun, outcome_of_run
+from holdfast.runtime.engine import Engine
+from holdfast.runtime.steps_view import steps_of
+from holdfast.store.base import NewRun, Page, RunFilter
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class RunHandle(Generic[R]):
+    """A run, by its id: ask how it stands, wait for it, steer it."""
+
+    def __init__(self, id: str, result: Codec) -> None:
+        self.id = id
+        self._result = result
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+    async def record(self) -> RunRecord:
+        """The run as it is now."""
+        engine = await _engine("a run's record")
+        found = await engine.store.get(self.id)
+        if found is None:
+            raise _no_run(self.id)
+        return found
+
+    async def status(self) -> Status:
+        """Where the run is: pending, running, waiting, completed, …"""
+        return (await self.record()).status
+
+    async def result(self) -> R:
+        """Wait until the run has ended: what it returned; or RunFailed, RunCancelled raised."""
+        body = execution()
+        if body is not None:
+            return await body.wait_for_run(self.id, self._result)
+        engine = await _engine("result")
+        async for _ in engine.watchers.ends(self.id):
+            record = await engine.store.get(self.id)
+            if record is None:
+                raise _no_run(self.id)
+            if record.ended:
+                last = await engine.store.last_event(self.id)
+                ended = EndedRun(self.id, last.type, last.facts, last.value)
+                return outcome_of_run(ended, self._result)
+        raise Refused(f"Holdfast was closed while waiting for {self.id}")
+
+    async def steps(self) -> list[StepRecord]:
+        """What the run has done so far: steps, timers, waits and children, in order."""
+        return steps_of(await self._journal())
+
+    async def events(self, after: int = 0) -> list[Event]:
+        """The run's journal, from behind an event on."""
+        engine = await _engine("events")
+        return await engine.store.events(self.id, after, -1)
+
+    async def stream(self, name: str = "output", start: int = 0) -> AsyncIterator[Any]:
+        """The pieces of a stream, from an index on, live until the run has ended.
+
+        To go on after a lost connection, start at the number of pieces received.
+        """
+        engine = await _engine("stream")
+        async for _ in engine.watchers.changes():
+            ended = (await self.record()).ended  # asked first: nothing comes after the end
+            while chunks := await engine.store.chunks(self.id, name, start, 100):
+                for chunk in chunks:
+                    yield json.loads(chunk.data)
+                start += len(chunks)
+            if ended:
+                return
+
+    async def cancel(self) -> None:
+        """Ask the run to stop: its `finally` blocks run, and may call steps."""
+        engine = await _engine("cancel")
+        await engine.store.request(self.id, "cancel", engine.clock.now())
+
+    async def pause(self) -> None:
+        """Let the steps under way finish, and begin nothing new until `resume`."""
+        engine = await _engine("pause")
+        await engine.store.request(self.id, "pause", engine.clock.now())
+
+    async def resume(self) -> None:
+        """Let a paused or stuck run go on."""
+        engine = await _engine("resume")
+        await engine.store.resume(self.id, engine.clock.now())
+
+    async def retry(self) -> None:
+        """Let a failed run go on from where it failed; what succeeded is not done again."""
+        engine = await _engine("retry")
+        await engine.store.retry(self.id, engine.clock.now())
+
+    async def fork(
+        self,
+        from_step: str | None = None,
+        *,
+        input: Mapping[str, Any] | None = None,
+        result: Any = None,
+    ) -> RunHandle[R]:
+        """A new run that takes over what this one did before a step, and goes on from there.
+
+        `from_step` is a step's key (as `steps()` gives it); without it, nothing is taken over.
+        `input` replaces arguments: the step's, or without a step the workflow's. `result`
+        replaces the step's result instead of running it.
+        """
+        engine = await _engine("fork")
+        record, journal = await self.record(), await self._journal()
+        new = _forked(record, journal, engine.clock.now())
+        if from_step is None:
+            if result is not None:
+                raise UsageError("a result to fork with needs the step it is the result of")
+            history = [_edited(journal[0], input)]
+        else:
+            history = _history_before(journal, from_step, input, result)
+        renamed = [
+            event._replace(run_id=new.id, seq=place, log=0)
+            for place, event in enumerate(history, start=1)
+        ]
+        await engine.store.fork(new, self.id, renamed)
+        return RunHandle(new.id, self._result)
+
+    async def _journal(self) -> list[Event]:
+        engine = await _engine("the journal")
+        journal = await engine.store.load(self.id)
+        if not journal:
+            raise _no_run(self.id)
+        return journal
+
+
+def _no_run(run_id: str) -> NotFound:
+    return NotFound(f"there is no run {run_id}", hint="holdfast runs list shows what there is")
+
+
+async def _engine(what: str) -> Engine:
+    if execution() is not None:
+        raise NotInWorkflow(f"{what} of a run can't be had in a workflow body", hint="use a @step")
+    return await ambient.current_engine()
+
+
+# --- starting ---
+
+
+async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
+    """Start a run and return its handle at once; it goes on durably in the background.
+
+    >>> run = await start(evaluate_code, "Write is_palindrome")
+    >>> await run.result()
+    """
+    if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"{workflow!r} is no workflow", hint="mark it with @workflow")
+    input = workflow.signature.encode_arguments(args, kwargs)
+    result = workflow.signature.result
+    lane = workflow.lane(args, kwargs)
+    body = execution()
+    if body is None:
+        engine = await ambient.current_engine()
+        created = await engine.create(_new_run(engine, workflow, input, lane, new_id("run")))
+        return RunHandle(created.run.id, result)
+    options = workflow.start_options
+    request = {
+        "workflow": workflow.name,
+        "input": input.decode(),
+        "lane": lane,
+        "key": options.key,
+        "attributes": options.attributes,
+        "delay": seconds(options.delay),
+    }
+    return RunHandle(await _start(request), result)
+
+
+@step(name="start")
+async def _start(request: dict[str, Any]) -> str:
+    """Starting a run from a workflow. Its id comes from the step's, so twice makes one."""
+    engine, context = await ambient.current_engine(), step_context()
+    workflow = find_workflow(request["workflow"]).options(
+        key=request["key"], attributes=request["attributes"], delay=request["delay"]
+    )
+    run_id = derived_id("run", context.run_id, context.idempotency_key)
+    new = _new_run(engine, workflow, request["input"].encode(), request["lane"], run_id)
+    created = await engine.create(replace(new, parent_id=context.run_id))
+    return created.run.id
+
+
+async def start_by_name(name: str, input: bytes, *, key: str | None = None) -> RunHandle[Any]:
+    """Start a run of a workflow known by name, with its arguments as a JSON object."""
+    engine = await ambient.current_engine()
+    workflow = find_workflow(name).options(key=key)
+    args, kwargs = workflow.signature.decode_arguments(input)
+    checked = workflow.signature.encode_arguments(args, kwargs)
+    lane = workflow.lane(args, kwargs)
+    created = await engine.create(_new_run(engine, workflow, checked, lane, new_id("run")))
+    return RunHandle(created.run.id, workflow.signature.result)
+
+
+def _new_run(
+    engine: Engine, workflow: Workflow[..., Any], input: bytes, lane: str | None, run_id: str
+) -> NewRun:
+    options, limits = workflow.start_options, workflow.concurrency
+    now = engine.clock.now()
+    return NewRun(
+        id=run_id,
+        workflow=workflow.name,
+        version=workflow.version,
+        input=input,
+        meta={"seed": run_id},
+        created_at=now,
+        due_at=now + seconds(options.delay),
+        key=options.key,
+        attributes=options.attributes,
+        run_limit=limits.limit if limits else None,
+        lane=lane,
+        lane_limit=limits.per_key if limits else None,
+    )
+
+
+# --- finding ---
+
+
+async def get_run(run_id: str) -> RunHandle[Any]:
+    """The handle of a run that exists."""
+    if execution() is not None:
+        return RunHandle(run_id, codec_for(Any))
+    engine = await ambient.current_engine()
+    record = await engine.store.get(run_id)
+    if record is None:
+        raise _no_run(run_id)
+    known = registered().get(record.workflow)
+    return RunHandle(run_id, known.signature.result if known else codec_for(Any))
+
+
+async def list_runs(
+    *,
+    workflow: str | None = None,
+    status: Status | Sequence[Status] = (),
+    attributes: dict[str, Any] | None = None,
+    parent: str | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Page:
+    """A page of runs, newest first. Hand the page's cursor in to get the next."""
+    engine = await _engine("a list")
+    where = RunFilter(
+        workflow=workflow,
+        status=(status,) if isinstance(status, str) else tuple(status),
+        attributes=attributes or {},
+        parent_id=parent,
+        created_after=created_after.timestamp() if created_after else None,
+        created_before=created_before.timestamp() if created_before else None,
+    )
+    return await engine.store.list_runs(where, limit, cursor)
+
+
+# --- events ---
+
+
+async def send_event(
+    name: str, payload: Any = None, *, id: str | None = None, run: str | None = None
+) -> bool:
+    """Send an event to the runs that wait for it, or will.
+
+    `id`: the same id is delivered once; False is returned for a repetition. `run`: for this
+    run alone. In a workflow the event is sent once, whatever happens.
+    """
+    if name.startswith("@"):
+        raise UsageError(f"the event name {name!r} is reserved", hint="it may not begin with @")
+    data = codec_for(Any).encode(payload, "$.payload")
+    if execution() is not None:
+        return await _send_event({"name": name, "payload": payload, "id": id, "run": run})
+    return await _send(name, data, id or f"evt_{os.urandom(12).hex()}", run)
+
+
+@step(name="send_event")
+async def _send_event(event: dict[str, Any]) -> bool:
+    event_id = event["id"] or step_context().idempotency_key
+    data = json.dumps(event["payload"]).encode()
+    return await _send(event["name"], data, event_id, event["run"])
+
+
+async def _send(name: str, data: bytes, event_id: str, run: str | None) -> bool:
+    engine = await ambient.current_engine()
+    if run is not None and await engine.store.get(run) is None:
+        raise _no_run(run)
+    return await engine.store.send(name, data, event_id, run, engine.clock.now())
+
+
+async def receive_webhook(token: str, payload: Any, *, id: str | None = None) -> None:
+    """Hand what was posted to a webhook's URL to the run that waits for it."""
+    engine = await _engine("a webhook")
+    found = await engine.store.webhook(token)
+    if found is None:
+        raise NotFound("there is no such webhook, or its run has ended")
+    run_id, name = found
+    data = codec_for(Any).encode(payload, "$.payload")
+    await _send(name, data, id or f"evt_{os.urandom(12).hex()}", run_id)
+
+
+# --- forking ---
+
+
+def _forked(record: RunRecord, journal: Sequence[Event], now: float) -> NewRun:
+    return NewRun(
+        id=new_id("run"),
+        workflow=record.workflow,
+        version=record.version,
+        input=b"",
+        meta={},
+        created_at=now,
+        due_at=now,
+        parent_id=None,
+        attributes=record.attributes,
+    )
+
+
+def _edited(event: Event, changes: Mapping[str, Any] | None) -> Event:
+    """An event with some of the fields of its payload replaced."""
+    if not changes:
+        return event
+    fields = json.loads(event.value or b"{}")
+    for name in changes:
+        if name not in fields:
+            known = ", ".join(fields) or "none"
+            raise UsageError(f"there is no argument {name!r} to replace (there are: {known})")
+    try:
+        return event._replace(value=json.dumps({**fields, **changes}).encode())
+    except TypeError as error:
+        raise UsageError(f"the new input is no JSON: {error}") from error
+
+
+def _history_before(
+    journal: Sequence[Event], key: str, input: Mapping[str, Any] | None, result: Any
+) -> list[Event]:
+    """What a fork takes over: all that was recorded before the step, and what replaces it."""
+    starts = [event for event in journal if event.key == key and event.type == "step.started"]
+    if not starts:
+        raise NotFound(f"there is no step {key!r} in {journal[0].run_id}")
+    if input is not None and result is not None:
+        raise UsageError("replace a step's input or its result, not both")
+    begin = starts[-1]
+    kept = [e for e in journal if e.seq < begin.seq and not e.type.startswith("run.")]
+    history = [journal[0], *kept]
+    if result is not None:
+        value = codec_for(Any).encode(result, "$.result")
+        history += [begin, begin._replace(type=STEP_COMPLETED, meta="{}", value=value)]
+    elif input is not None:
+        history.append(_edited(begin, input)._replace(type=STEP_EDITED, meta="{}"))
+    return history

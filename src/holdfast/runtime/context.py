@@ -1,0 +1,238 @@
+"""What workflow bodies and steps can ask for: time, randomness, sleep, events, streams.
+
+Each works in a workflow body, where it is durable and replays. Outside of one, what makes sense
+there does the plain thing (`now`, `sleep`, `random`, `uuid4`), and the rest says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random as random_module
+import uuid
+from collections.abc import Callable
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.current import CurrentStep
+from holdfast.durations import Duration, seconds
+from holdfast.errors import CodecError, NotInWorkflow, UsageError
+from holdfast.runtime.codec import codec_for
+from holdfast.runtime.delivery import ReceivedEvent, TimedOut
+from holdfast.runtime.loop import WorkflowLoop
+
+if TYPE_CHECKING:
+    from holdfast.runtime.replay import Execution
+
+
+def execution() -> Execution | None:
+    """The run whose body is executing here, or None."""
+    loop = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
+    return loop.owner if isinstance(loop, WorkflowLoop) else None
+
+
+def _required(what: str) -> Execution:
+    found = execution()
+    if found is None:
+        raise NotInWorkflow(
+            f"{what} can only be called in a workflow body", hint="call it from a @workflow"
+        )
+    return found
+
+
+# --- time and chance ---
+
+
+def now() -> datetime:
+    """The time, in UTC; in a workflow, that of the last event, the same on every replay."""
+    run = execution()
+    return datetime.now(UTC) if run is None else datetime.fromtimestamp(run.now(), UTC)
+
+
+def random() -> float:
+    """A random number from 0 up to 1; in a workflow, the same on every replay."""
+    run = execution()
+    return random_module.random() if run is None else run.random().random()  # noqa: S311
+
+
+def uuid4() -> uuid.UUID:
+    """A random UUID; in a workflow, the same on every replay."""
+    run = execution()
+    if run is None:
+        return uuid.uuid4()
+    return uuid.UUID(int=run.random().getrandbits(128), version=4)
+
+
+async def sleep(until: Duration | datetime) -> None:
+    """Wait for a duration, or until a moment: durably, for any length of time.
+
+    >>> await sleep("3d")
+    """
+    run = execution()
+    if isinstance(until, datetime):
+        if until.tzinfo is None:
+            raise UsageError(
+                f"{until} has no time zone", hint="use an aware datetime, such as now() + …"
+            )
+        delay = (until - now()).total_seconds()
+    else:
+        delay = seconds(until)
+    if run is None:
+        await asyncio.sleep(max(delay, 0))
+    elif delay > 0:
+        await run.sleep_until(run.now() + delay)
+
+
+# --- events ---
+
+
+async def wait_for_event(
+    name: str,
+    *,
+    timeout: Duration,
+    match: dict[str, Any] | None = None,
+    where: Callable[[Any], bool] | None = None,
+) -> ReceivedEvent | TimedOut:
+    """Wait until somebody sends the event, at most for `timeout`.
+
+    `match`: fields of the payload and their values (dots go deeper). `where`: a predicate on
+    the payload. An event counts also if it was sent before the wait began, from the start of
+    the run on; each is taken once. Returns the event, or TimedOut, which is false.
+
+    >>> reply = await wait_for_event("approval", match={"order": 7}, timeout="24h")
+    >>> if not reply: ...
+    """
+    run = _required("wait_for_event")
+    deadline = run.now() + seconds(timeout)
+    return await run.wait_for_event(name, _plain_match(match), where, deadline)
+
+
+def _plain_match(match: dict[str, Any] | None) -> dict[str, Any]:
+    try:
+        return json.loads(json.dumps(match or {}))
+    except TypeError as error:
+        raise CodecError(f"match: {error}", hint="match fields against plain values") from error
+
+
+class Webhook:
+    """A URL, unguessable, whose receiving of a payload this run can wait for."""
+
+    def __init__(self, token: str, name: str) -> None:
+        self.token = token
+        self.name = name
+
+    @property
+    def path(self) -> str:
+        """The path of the URL; the server's address goes before it."""
+        return f"/hooks/{self.token}"
+
+    async def wait(self, *, timeout: Duration) -> ReceivedEvent | TimedOut:
+        """Wait until something is posted to it, at most for `timeout`."""
+        return await wait_for_event(self.name, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"<webhook {self.name}>"  # without the token: it is a secret
+
+
+async def create_webhook() -> Webhook:
+    """A webhook of this run's own. It is open until the run ends.
+
+    >>> hook = await create_webhook()
+    >>> await send_mail(customer, f"https://example.com{hook.path}")
+    >>> answer = await hook.wait(timeout="7d")
+    """
+    return Webhook(*await _required("create_webhook").create_webhook())
+
+
+# --- what others can see ---
+
+
+def set_attributes(**attributes: str | int | float | bool | None) -> None:
+    """Set what this run can be found by; None removes one.
+
+    >>> set_attributes(customer="c_17", region="eu")
+    """
+    for name, value in attributes.items():
+        if value is not None and not isinstance(value, str | int | float | bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise CodecError(f"$.{name}: an attribute is text, a number or a boolean")
+    _required("set_attributes").set_attributes(attributes)
+
+
+async def write_stream(chunk: Any, *, stream: str = "output") -> None:
+    """Add a piece to one of the run's streams, for whoever reads it live.
+
+    In a workflow body each piece is written once. In a step that is retried, the pieces of
+    the failed attempt stay; readers see the attempt with each.
+    """
+    data = codec_for(Any).encode(chunk, "$.chunk")
+    run = execution()
+    if run is not None:
+        run.write_stream(stream, data)
+        return
+    context = _step_context.get()
+    if context is None:
+        raise NotInWorkflow("write_stream can only be called in a workflow or a step")
+    await context.write(stream, data)
+
+
+def patched(patch: str) -> bool:
+    """Whether to take the new way at a place where a workflow's code was changed.
+
+    True in new runs, and in runs that had not come to this place yet; False in runs that were
+    past it when the change came. Once no old run is left, the check and the old way can go.
+
+    >>> if patched("check-stock-first"):
+    ...     await check_stock(order)
+    """
+    run = execution()
+    return True if run is None else run.patched(patch)
+
+
+# --- in a step ---
+
+
+class StepContext:
+    """What a step can know and say about itself."""
+
+    def __init__(
+        self,
+        current: CurrentStep,
+        beat: Callable[[], None],
+        write: Callable[[str, bytes], Any],
+    ) -> None:
+        self.run_id = current.run_id
+        self.workflow = current.workflow
+        self.step = current.step
+        self.attempt = current.attempt
+        self.idempotency_key = current.idempotency_key
+        """The same for every attempt of this step: hand it to whoever must not act twice."""
+        self.cancelled = False
+        """True once nobody wants the result; a step in a thread should look now and then."""
+        self._beat = beat
+        self.write = write
+
+    def heartbeat(self) -> None:
+        """Say that the step is alive: puts off `idle_timeout`."""
+        self._beat()
+
+    def __repr__(self) -> str:
+        return f"<step {self.step} of {self.run_id}, attempt {self.attempt}>"
+
+
+_step_context: ContextVar[StepContext | None] = ContextVar("holdfast_step_context", default=None)
+
+
+def set_step_context(context: StepContext) -> None:
+    _step_context.set(context)
+
+
+def step_context() -> StepContext:
+    """The attempt that is executing: its number, its idempotency key, its heartbeat.
+
+    >>> await charge(card, amount, idempotency_key=step_context().idempotency_key)
+    """
+    found = _step_context.get()
+    if found is None:
+        raise NotInWorkflow("step_context() is only there in a step that a workflow has called")
+    return found

@@ -1,0 +1,299 @@
+"""`@workflow` and `@step`: what the decorators make of a function, and the registry of workflows.
+
+In a workflow body a call of a step is journaled and a call of a workflow is a child run.
+Anywhere else both are the plain functions they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import hashlib
+import inspect
+import types
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+from holdfast.durations import Duration, seconds
+from holdfast.errors import UnknownWorkflow, UsageError
+from holdfast.runtime.codec import Signature
+from holdfast.runtime.loop import WorkflowLoop
+from holdfast.runtime.retry import Backoff, as_backoff
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_RETRIES = 3
+
+
+class Step(Generic[P, R]):
+    """A step: a function whose result is recorded when a workflow calls it."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        retries: int = DEFAULT_RETRIES,
+        backoff: Backoff | Duration = Backoff(),
+        timeout: Duration | None = None,
+        idle_timeout: Duration | None = None,
+    ) -> None:
+        if retries < 0:
+            raise UsageError(f"{retries} retries are not possible")
+        self.function = function
+        self.name = name or function.__name__
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.retries = retries
+        self.backoff = as_backoff(backoff)
+        self.timeout = None if timeout is None else seconds(timeout)
+        self.idle_timeout = None if idle_timeout is None else seconds(idle_timeout)
+        functools.update_wrapper(self, function)
+
+    @functools.cached_property
+    def signature(self) -> Signature:
+        return Signature(self.function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        loop = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
+        if isinstance(loop, WorkflowLoop):
+            return loop.owner.call_step(self, args, kwargs)
+        return self.function(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        raise UsageError(
+            f"{self.name} is a step on a method",
+            hint="steps are plain functions: their arguments are recorded, and `self` can't be",
+        )
+
+    def __repr__(self) -> str:
+        return f"<step {self.name}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """How many runs of a workflow may be under way at once: in all, and with the same key.
+
+    `key` names a parameter of the workflow, or is a function of its arguments.
+    """
+
+    limit: int | None = None
+    key: str | Callable[..., Any] | None = None
+    per_key: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.key is None) != (self.per_key is None):
+            raise UsageError("`key` and `per_key` of Concurrency go together")
+        for number in (self.limit, self.per_key):
+            if number is not None and number < 1:
+                raise UsageError(f"a concurrency of {number} would let nothing run")
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """How to start a run: see `Workflow.options`."""
+
+    key: str | None = None
+    attributes: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    delay: Duration = 0.0
+
+
+class Workflow(Generic[P, R]):
+    """A workflow: an async function that survives the process that runs it."""
+
+    def __init__(
+        self,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        *,
+        name: str | None = None,
+        version: str | None = None,
+        concurrency: Concurrency | int | None = None,
+        on_failure: Workflow[..., Any] | None = None,
+    ) -> None:
+        if not inspect.iscoroutinefunction(function):
+            raise UsageError(
+                f"{function.__qualname__} can't be a workflow", hint="it must be an `async def`"
+            )
+        self.function = function
+        self.name = name or function.__name__
+        self.version = version or code_version(function.__code__)
+        self.concurrency = (
+            Concurrency(limit=concurrency) if isinstance(concurrency, int) else concurrency
+        )
+        self.on_failure = on_failure
+        self.start_options = StartOptions()
+        functools.update_wrapper(self, function)
+
+    @functools.cached_property
+    def signature(self) -> Signature:
+        return Signature(self.function)
+
+    def options(
+        self,
+        *,
+        key: str | None = None,
+        attributes: dict[str, Any] | None = None,
+        delay: Duration = 0.0,
+    ) -> Workflow[P, R]:
+        """This workflow, to be started in a certain way.
+
+        `key`: at most one run of this workflow has it; a second start returns the first's run.
+        `attributes`: what the run can be found by. `delay`: begin so much later.
+
+        >>> run = await start(ship.options(key=f"order-{order.id}"), order)
+        """
+        seconds(delay)
+        copy = cast("Workflow[P, R]", object.__new__(type(self)))
+        copy.__dict__.update(self.__dict__)
+        copy.start_options = StartOptions(key, attributes or {}, delay)
+        return copy
+
+    def lane(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """The concurrency key of a call, as text."""
+        key = self.concurrency.key if self.concurrency is not None else None
+        if key is None:
+            return None
+        if callable(key):
+            return str(key(*args, **kwargs))
+        bound = inspect.signature(self.function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        if key not in bound.arguments:
+            raise UsageError(f"{self.name} has no parameter {key!r} to limit concurrency by")
+        return str(bound.arguments[key])
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        loop = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
+        if isinstance(loop, WorkflowLoop):
+            return loop.owner.call_child(self, args, kwargs)
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name} {self.version}>"
+
+
+def code_version(code: types.CodeType) -> str:
+    """A short fingerprint of a function's code, without its line numbers."""
+    digest = hashlib.blake2b(digest_size=4)
+
+    def add(each: types.CodeType) -> None:
+        digest.update(each.co_code)
+        digest.update(repr((each.co_names, each.co_varnames)).encode())
+        for constant in each.co_consts:
+            if isinstance(constant, types.CodeType):
+                add(constant)
+            elif not isinstance(constant, frozenset):  # whose order differs between processes
+                digest.update(repr(constant).encode())
+
+    add(code)
+    return digest.hexdigest()
+
+
+_workflows: dict[str, Workflow[..., Any]] = {}
+
+
+def register(workflow: Workflow[..., Any]) -> None:
+    """Make a workflow known by its name in this process."""
+    known = _workflows.get(workflow.name)
+    if known is not None and _place(known) != _place(workflow):
+        raise UsageError(
+            f"two workflows are named {workflow.name!r}: in {_place(known)[0]} and "
+            f"{_place(workflow)[0]}",
+            hint='give one another name: @workflow(name="…")',
+        )
+    _workflows[workflow.name] = workflow
+
+
+def _place(workflow: Workflow[..., Any]) -> tuple[str, str]:
+    qualname = workflow.function.__qualname__
+    if "<locals>" in qualname:  # made anew each time, as in tests: the newest counts
+        return "<locals>", ""
+    return workflow.function.__code__.co_filename, qualname
+
+
+def registered() -> dict[str, Workflow[..., Any]]:
+    """The workflows this process knows, by name."""
+    return _workflows
+
+
+def find_workflow(name: str) -> Workflow[..., Any]:
+    """The workflow of that name, or UnknownWorkflow."""
+    try:
+        return _workflows[name]
+    except KeyError:
+        known = ", ".join(sorted(_workflows)) or "none"
+        raise UnknownWorkflow(
+            f"no workflow is named {name!r} here (known: {known})",
+            hint="import the module that defines it, or name it to `holdfast worker`",
+        ) from None
+
+
+@overload
+def step(function: Callable[P, Awaitable[R]], /) -> Step[P, Coroutine[Any, Any, R]]: ...
+@overload
+def step(function: Callable[P, R], /) -> Step[P, Any]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retries: int = DEFAULT_RETRIES,
+    backoff: Backoff | Duration = ...,
+    timeout: Duration | None = None,
+    idle_timeout: Duration | None = None,
+) -> _StepDecorator: ...
+def step(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Mark a function as a step: called in a workflow, its result is recorded.
+
+    `retries`: how often to try again after an error (3). `backoff`: the first delay, or a
+    Backoff. `timeout`: limit of each attempt. `idle_timeout`: longest silence between calls
+    of `step_context().heartbeat()`. A plain `def` runs in a thread.
+
+    >>> @step(retries=5, timeout="2m")
+    ... async def fetch(url: str) -> str: ...
+    """
+    if function is not None:
+        return Step[..., Any](function)
+
+    def decorate(function: Callable[..., Any]) -> Step[..., Any]:
+        return Step[..., Any](function, **options)
+
+    return decorate
+
+
+class _StepDecorator:
+    @overload
+    def __call__(
+        self, function: Callable[P, Awaitable[R]], /
+    ) -> Step[P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Step[P, Any]: ...
+    def __call__(self, function: Any, /) -> Any: ...
+
+
+@overload
+def workflow(function: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *,
+    name: str | None = None,
+    version: str | None = None,
+    concurrency: Concurrency | int | None = None,
+    on_failure: Workflow[..., Any] | None = None,
+) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
+def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Mark an async function as a workflow: a run of it survives the process it runs in.
+
+    `version`: recorded on each run (by default a fingerprint of the code). `concurrency`: how
+    many runs may be under way. `on_failure`: a workflow that is started with a Failure when a
+    run of this one fails.
+    """
+
+    def decorate(function: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[..., Any]:
+        made = Workflow[..., Any](function, **options)
+        register(made)
+        return made
+
+    return decorate if function is None else decorate(function)

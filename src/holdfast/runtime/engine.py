@@ -1,0 +1,338 @@
+"""The engine: a worker that claims runs, carries them on, and gives them back.
+
+It owns what the runs share: the store, the clock, the threads, the lease. Several engines, in
+one process or many, may share a store; the store sees to it that a run is in one hand.
+
+One task tends to everything that is not prompted by a run itself: claiming what is due, fetching
+mail, renewing the lease, taking over from workers that died, giving back runs that only wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import dataclasses
+import json
+import logging
+import os
+import platform
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.current import CurrentStep
+from holdfast.errors import CorruptEvent, HoldfastError, Refused, StoreError
+from holdfast.ids import derived_id, new_id
+from holdfast.records import RUN_CREATED, ErrorInfo, Event, Worker
+from holdfast.runtime import guard
+from holdfast.runtime.active import ActiveRun
+from holdfast.runtime.definitions import Workflow, find_workflow, registered
+from holdfast.runtime.settings import Settings
+from holdfast.runtime.threads import Threads
+from holdfast.runtime.watch import Watchers
+from holdfast.store.base import Change, Claim, Created, NewRun, Store
+
+log = logging.getLogger("holdfast")
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """What an `on_failure` workflow is told."""
+
+    run_id: str
+    workflow: str
+    error_type: str
+    error_message: str
+
+
+class Engine:
+    """A worker on a store. See the module's text."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        worker_id: str | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        workflows: Mapping[str, Workflow[..., Any]] | None = None,
+        luck: Callable[[], float] = random.random,
+        before_attempt: Callable[[CurrentStep], Any] | None = None,
+        works: bool = True,
+    ) -> None:
+        self.store = store
+        self.settings = settings or Settings()
+        self.clock = clock or SystemClock()
+        self.luck = luck
+        self.threads = Threads(self.settings.threads)
+        self.watchers = Watchers(store)
+        self.works = works
+        """Whether runs are carried out here, or only started and watched."""
+        self.runs: dict[str, ActiveRun] = {}
+        self._workflows = workflows
+        self._before_attempt = before_attempt
+        self._id = worker_id or new_id("wkr")
+        self._began = self.clock.now()
+        self._idle: dict[str, float] = {}
+        self._troubled: set[ActiveRun] = set()
+        self._claiming = True
+        self._mail = False
+        self._renew_at = 0.0
+        self._look_at = 0.0
+        self._prod = asyncio.Event()
+        self._errands: set[asyncio.Task[Any]] = set()
+        self._tending: asyncio.Task[None] | None = None
+        self._closing = False
+
+    # --- life ---
+
+    async def open(self) -> None:
+        """Open the store and begin to work."""
+        self.context = contextvars.copy_context()
+        self.store.on_change = self._changed
+        await self.store.open()
+        if self.works:
+            guard.install()
+            self._tending = asyncio.get_running_loop().create_task(self._tend_forever())
+
+    async def close(self, grace: float = 0.0) -> None:
+        """Give every run back and close the store; steps have `grace` seconds to finish."""
+        self._closing = True
+        self._prod.set()
+        if self._tending is not None:
+            await asyncio.wait({self._tending})
+        steps = [step for run in self.runs.values() for step in run.steps_under_way]
+        tasks = {step.task for step in steps if step.task is not None}
+        if tasks and grace > 0:
+            await asyncio.wait(tasks, timeout=grace)
+        for run in list(self.runs.values()):
+            run.abandon()
+        interrupted = {task for task in tasks if not task.done()} | self._errands
+        if interrupted:
+            await asyncio.wait(interrupted, timeout=self.settings.cancel_seconds)
+        self.watchers.close()
+        if self.works:
+            try:
+                await self.store.retire(self._id)
+            except StoreError as error:
+                # The lease will run out by itself; closing must not fail for it.
+                log.warning("the store did not take this worker's leave: %s", error)
+        await self.store.close()
+
+    @property
+    def me(self) -> Worker:
+        """This worker, with a lease from now."""
+        expires = self.clock.now() + self.settings.lease_seconds
+        return Worker(self._id, os.getpid(), platform.node(), self._began, expires)
+
+    def workflow(self, name: str) -> Workflow[..., Any]:
+        if self._workflows is None:
+            return find_workflow(name)
+        return self._workflows[name]
+
+    def _known(self) -> list[str]:
+        return list(registered() if self._workflows is None else self._workflows)
+
+    async def before_attempt(self, current: CurrentStep) -> None:
+        """A place for tests to fail or delay an attempt."""
+        if self._before_attempt is not None:
+            await self._before_attempt(current)
+
+    # --- what others tell ---
+
+    def _changed(self, change: Change | None) -> None:
+        if change is None:
+            self._claiming = self._mail = True
+            self._prod.set()
+        else:
+            if change.due:
+                self._claiming = True
+                self._prod.set()
+            if change.mail and not self.runs.keys().isdisjoint(change.mail):
+                self._mail = True
+                self._prod.set()
+        self.watchers.changed(change)
+
+    def settled(self, run: ActiveRun) -> None:
+        """A run has blocked: it may be idle from now on."""
+        self._idle[run.id] = self.clock.now()
+        if len(self.runs) > self.settings.max_runs:
+            self._prod.set()
+
+    def dropped(self, run: ActiveRun) -> None:
+        """A run is no longer in our hands."""
+        if self.runs.get(run.id) is run:
+            del self.runs[run.id]
+            if len(self.runs) == self.settings.max_runs - 1:
+                self._claiming = True
+                self._prod.set()
+        self._idle.pop(run.id, None)
+        self._troubled.discard(run)
+
+    def trouble(self, run: ActiveRun, error: HoldfastError) -> None:
+        """The store refuses to write; keep trying."""
+        if not self._troubled:
+            log.error("the store can't be written, trying again: %s", error)
+            moment = self.clock.now() + self.settings.store_retry_seconds
+            self.clock.call_at(moment, self._try_again)
+        self._troubled.add(run)
+
+    def _try_again(self) -> None:
+        troubled, self._troubled = self._troubled, set()
+        for run in troubled:
+            run.try_again()
+
+    def _errand(self, coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+    def cancel_child(self, child: str) -> None:
+        """The parent no longer waits for its child."""
+        self._errand(self._steer_child(self.store.request(child, "cancel", self.clock.now())))
+
+    def retry_child(self, child: str) -> None:
+        """The parent, retried, wants its failed child retried."""
+        self._errand(self._steer_child(self.store.retry(child, self.clock.now())))
+
+    async def _steer_child(self, request: Any) -> None:
+        try:
+            await request
+        except Refused:
+            return  # it has ended by itself, or was steered before: just as well
+        except StoreError as error:
+            log.error("a child could not be told: %s", error)
+
+    def failure_handler(self, run: ActiveRun, info: ErrorInfo) -> dict[str, Any] | None:
+        """The run to start when this one fails, as its last event describes it."""
+        handler = self.workflow(run.workflow).on_failure
+        if handler is None:
+            return None
+        failure = Failure(run.id, run.workflow, info.type, info.message)
+        run_id = derived_id("run", run.id, "on_failure")
+        return {
+            "id": run_id,
+            "workflow": handler.name,
+            "version": handler.version,
+            "input": handler.signature.encode_arguments((failure,), {}).decode(),
+            "meta": {"seed": run_id},
+            "parent_id": run.id,
+        }
+
+    # --- starting ---
+
+    async def create(self, new: NewRun) -> Created:
+        """Create a run; if this worker can, it takes it in hand at once."""
+        takes = self.works and not self._closing and len(self.runs) < self.settings.max_runs
+        takes = takes and new.workflow in self._known()
+        created = await self.store.create(new, self.me if takes else None)
+        if created.claim is not None:
+            self._renew_at = self._renew_at or self._next_renewal()
+            meta = json.dumps(new.meta)
+            first = Event(new.id, 1, RUN_CREATED, "", new.created_at, meta, new.input)
+            self._activate(created.claim, [first])
+        return created
+
+    def _activate(self, claim: Claim, journal: list[Event]) -> None:
+        run = ActiveRun(self, claim, journal)
+        self.runs[run.id] = run
+        # In a callback, not in our task: the body is driven with no other task current.
+        asyncio.get_running_loop().call_soon(run.begin, context=contextvars.Context())
+
+    # --- tending ---
+
+    async def _tend_forever(self) -> None:
+        while not self._closing:
+            self._prod.clear()
+            try:
+                await self._tend()
+            except StoreError as error:
+                log.error("the store can't be used, trying again: %s", error)
+                self._look_at = self.clock.now() + self.settings.store_retry_seconds
+            except HoldfastError:
+                log.exception("tending failed")
+            if not self._closing:
+                await self._until(self._next_moment())
+
+    async def _until(self, moment: float) -> None:
+        timer = self.clock.call_at(moment, self._prod.set)
+        try:
+            await self._prod.wait()
+        finally:
+            timer.cancel()
+
+    def _next_moment(self) -> float:
+        moments = [self._look_at]
+        if self.runs:
+            moments.append(self._renew_at)
+        if self._idle:
+            moments.append(min(self._idle.values()) + self.settings.idle_seconds)
+        return min(moments)
+
+    async def _tend(self) -> None:
+        now = self.clock.now()
+        if self._mail:
+            self._mail = False
+            await self._fetch_mail()
+        if self.runs and now >= self._renew_at:
+            self._renew_at = self._next_renewal()
+            await self.store.renew(self.me)
+        await self._give_back_idle(now)
+        if self._claiming or now >= self._look_at:
+            self._claiming = False
+            await self._claim(now)
+
+    def _next_renewal(self) -> float:
+        return self.clock.now() + self.settings.lease_seconds / 3
+
+    async def _fetch_mail(self) -> None:
+        useless: list[int] = []
+        for mail in await self.store.mail(self._id):
+            run = self.runs.get(mail.run_id)
+            if run is not None and not run.receive(mail):
+                useless.append(mail.id)
+        if useless:
+            await self.store.drop_mail(useless)
+
+    async def _give_back_idle(self, now: float) -> None:
+        crowded = len(self.runs) >= self.settings.max_runs
+        patience = 0.0 if crowded else self.settings.idle_seconds
+        for run_id, since in list(self._idle.items()):
+            run = self.runs.get(run_id)
+            if run is None or now < since + patience:
+                continue
+            del self._idle[run_id]
+            if run.idle:
+                due_at, fence = run.due_at, run.fence
+                run.abandon()
+                await self.store.release(run_id, fence, due_at)
+
+    async def _claim(self, now: float) -> None:
+        room = self.settings.max_runs - len(self.runs)
+        known = self._known()
+        lost = await self.store.lost_workers(self._id)
+        due = await self.store.next_due(known)
+        if room > 0 and (lost or (due is not None and due <= now)):
+            limit = min(room, self.settings.claim_batch)
+            claims = await self.store.claim(self.me, known, limit, lost)
+            self._renew_at = self._renew_at or self._next_renewal()
+            for claim in claims:
+                await self._take_up(claim)
+            self._mail = self._mail or bool(claims)
+            self._claiming = self._claiming or len(claims) == limit
+            due = await self.store.next_due(known)
+        self._look_at = min(now + self.settings.sweep_seconds, due or float("inf"))
+        if self._mail or self._claiming:
+            self._prod.set()
+
+    async def _take_up(self, claim: Claim) -> None:
+        try:
+            journal = await self.store.load(claim.run.id)
+        except CorruptEvent as error:
+            log.error("%s", error)
+            described = ErrorInfo(error.kind, error.message).as_json()
+            facts = {"error": described}
+            await self.store.park(claim.run.id, claim.fence, facts, self.clock.now())
+            return
+        self._activate(claim, journal)

@@ -1,0 +1,92 @@
+"""Errors as the journal keeps them, and back.
+
+An error comes back as what it was when its class can be found and made again from its recorded
+arguments; otherwise as StepFailed, which carries its name, message and traceback. Which of the
+two is decided when it is recorded, so that live and replay see the same.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import Any
+
+from holdfast.errors import HoldfastError, StepFailed
+from holdfast.records import ErrorInfo
+
+MAX_TRACEBACK = 16 * 1024
+MAX_MESSAGE = 64 * 1024
+
+
+def describe(error: BaseException) -> ErrorInfo:
+    """What to record of an error."""
+    text = "".join(traceback.format_exception(error))
+    if len(text) > MAX_TRACEBACK:
+        half = MAX_TRACEBACK // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
+    message = error.message if isinstance(error, HoldfastError) else str(error)
+    return ErrorInfo(type(error).__name__, message[:MAX_MESSAGE], text, _recipe(error))
+
+
+def _recipe(error: BaseException) -> dict[str, Any] | None:
+    """How to make the error again, if doing so gives the same."""
+    kind = type(error)
+    state = {name: value for name, value in vars(error).items() if name != "__notes__"}
+    recipe = {
+        "module": kind.__module__,
+        "name": kind.__qualname__,
+        "args": list(error.args),
+        "state": state,
+    }
+    try:
+        text = json.dumps(recipe)
+        if len(text) > MAX_MESSAGE or json.loads(text) != recipe:
+            return None
+    except (TypeError, ValueError):
+        return None
+    again = _make(recipe)
+    return recipe if again is not None and again.args == error.args else None
+
+
+def _make(recipe: dict[str, Any]) -> Exception | None:
+    # Only classes of modules that are loaded already: reading a journal imports nothing.
+    found: Any = sys.modules.get(recipe["module"])
+    for part in recipe["name"].split("."):
+        found = getattr(found, part, None)
+    if not (isinstance(found, type) and issubclass(found, Exception)):
+        return None
+    made = found.__new__(found, *recipe["args"])
+    made.args = tuple(recipe["args"])
+    made.__dict__.update(recipe["state"])
+    return made
+
+
+def rebuild(info: ErrorInfo) -> Exception:
+    """The error to raise in the workflow."""
+    made = None
+    if info.rebuild is not None:
+        try:
+            made = _make(info.rebuild)
+        except TypeError:  # its class has changed since
+            made = None
+    if made is None:
+        return StepFailed(str(info), type=info.type, traceback=info.traceback)
+    if info.traceback:
+        made.add_note(f"as recorded in the journal:\n{info.traceback.rstrip()}")
+    return made
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    """An error and everything it came from."""
+    found: list[BaseException] = []
+    todo: list[BaseException | None] = [error]
+    while todo:
+        each = todo.pop()
+        if each is None or any(each is other for other in found):
+            continue
+        found.append(each)
+        todo += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            todo += list(each.exceptions)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    return found

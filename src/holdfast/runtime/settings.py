@@ -1,0 +1,30 @@
+"""The engine's numbers, with what they were chosen for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a worker behaves. The defaults suit one machine and any load it can bear."""
+
+    lease_seconds: float = 15.0
+    """A worker that has not renewed for so long may be replaced. (One that died on this
+    machine is noticed within `sweep_seconds`.)"""
+    sweep_seconds: float = 1.0
+    """How often to look for dead workers and missed wake-ups."""
+    idle_seconds: float = 5.0
+    """A run that has only waited for so long leaves memory; it costs rows alone until it is due."""
+    max_runs: int = 1000
+    """Runs in memory at once."""
+    claim_batch: int = 100
+    crash_limit: int = 10
+    """A run is stopped after so many workers in a row died with it and without progress."""
+    threads: int = 32
+    """For steps that are plain functions."""
+    cancel_seconds: float = 5.0
+    """How long to wait at closing for interrupted steps to clean up."""
+    store_retry_seconds: float = 0.5
+    replay_always: bool = False
+    """Throw the body away and replay it after every event: slow, and the strictest test."""

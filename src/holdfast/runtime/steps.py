@@ -1,0 +1,165 @@
+"""Carrying out a step: its attempts, time limits, heartbeats and retries.
+
+Steps run on the worker's own loop, in contexts of their own, never on the workflow's. What came
+of a step is reported to the run, which records it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import Timer as ClockTimer
+from holdfast.current import CurrentStep, set_current_step
+from holdfast.durations import seconds
+from holdfast.errors import CodecError, FatalError, RetryableError, RunError, StepTimeout
+from holdfast.runtime.ambient import set_engine
+from holdfast.runtime.commands import StepCall
+from holdfast.runtime.context import StepContext, set_step_context
+
+if TYPE_CHECKING:
+    from holdfast.runtime.active import ActiveRun
+
+
+class StepWork:
+    """One step of one run, from its first attempt here to its end."""
+
+    def __init__(self, run: ActiveRun, command: StepCall, attempts: int, next_at: float) -> None:
+        self.due_at: float | None = next_at
+        """When the next attempt is due; None while one is under way."""
+        self._run = run
+        self._command = command
+        self._step = command.step
+        self._attempts = attempts
+        self._timer: ClockTimer | None = None
+        self._task: asyncio.Task[bytes] | None = None
+        self._context: StepContext | None = None
+        self._last_sign = 0.0
+        if next_at <= run.engine.clock.now():
+            self._begin()
+        else:
+            self._timer = run.engine.clock.call_at(next_at, self._begin)
+
+    @property
+    def under_way(self) -> bool:
+        return self.due_at is None
+
+    @property
+    def task(self) -> asyncio.Task[bytes] | None:
+        return self._task
+
+    def cancel(self) -> None:
+        """Nobody wants the result any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._context is not None:
+            self._context.cancelled = True
+        if self._task is not None:
+            self._task.remove_done_callback(self._ended)
+            self._task.cancel()
+
+    # --- one attempt ---
+
+    def _begin(self) -> None:
+        self._timer = None
+        self.due_at = None
+        self._attempts += 1
+        context = self._run.engine.context.copy()
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._attempt(), context=context)
+        self._task.add_done_callback(self._ended, context=contextvars.Context())
+
+    async def _attempt(self) -> bytes:
+        run, step = self._run, self._step
+        current = CurrentStep(
+            run_id=run.id,
+            workflow=run.workflow,
+            step=step.name,
+            key=self._command.key,
+            attempt=self._attempts,
+            idempotency_key=f"{run.id}:{self._command.key}",
+        )
+        set_current_step(current)
+        self._context = StepContext(current, self._beat, self._write)
+        set_step_context(self._context)
+        set_engine(run.engine)
+        await run.engine.before_attempt(current)
+        value = run.edited_arguments(self._command)
+        args, kwargs = step.signature.decode_arguments(value)
+        if step.timeout is None and step.idle_timeout is None:
+            result = await self._call(args, kwargs)
+        else:
+            result = await self._call_in_time(args, kwargs)
+        return step.signature.encode_result(result)
+
+    async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._step.is_async:
+            return await self._step.function(*args, **kwargs)
+        return await self._run.engine.threads.run(self._step.function, args, kwargs)
+
+    async def _call_in_time(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        step, loop = self._step, asyncio.get_running_loop()
+        began = self._last_sign = time.monotonic()
+        reason = ""
+        task = loop.create_task(self._call(args, kwargs))
+        try:
+            while not task.done():
+                moment = time.monotonic()
+                left: list[float] = []
+                if step.timeout is not None:
+                    left.append(began + step.timeout - moment)
+                    reason = f"{step.name} took longer than {step.timeout:g} s"
+                if step.idle_timeout is not None:
+                    idle = self._last_sign + step.idle_timeout - moment
+                    if not left or idle < left[0]:
+                        reason = f"{step.name} was silent for {step.idle_timeout:g} s"
+                    left.append(idle)
+                if min(left) <= 0:
+                    raise StepTimeout(
+                        reason, hint="raise the limit, or call heartbeat() more often"
+                    )
+                await asyncio.wait({task}, timeout=min(left))
+            return task.result()
+        finally:
+            if not task.done():
+                if self._context is not None:
+                    self._context.cancelled = True
+                task.cancel()
+                await asyncio.wait({task})
+
+    def _beat(self) -> None:
+        self._last_sign = time.monotonic()
+
+    async def _write(self, stream: str, data: bytes) -> None:
+        await self._run.write_chunk(stream, data, self._command.key, self._attempts)
+
+    # --- its end ---
+
+    def _ended(self, task: asyncio.Task[bytes]) -> None:
+        self._task = None
+        if task.cancelled():
+            self._failed(RunError(f"{self._step.name} was cancelled from within"))
+            return
+        error = task.exception()
+        if error is None:
+            self._run.step_completed(self._command, task.result())
+        elif isinstance(error, SystemExit):
+            self._failed(RunError(f"{self._step.name} called sys.exit({error.code!r})"))
+        else:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        final = isinstance(error, FatalError | CodecError)
+        if final or self._attempts > self._step.retries:
+            self._run.step_failed(self._command, error, self._attempts)
+            return
+        engine = self._run.engine
+        delay = self._step.backoff.delay(self._attempts, engine.luck())
+        if isinstance(error, RetryableError) and error.retry_after is not None:
+            delay = seconds(error.retry_after)
+        next_at = engine.clock.now() + delay
+        self.due_at = next_at
+        self._run.step_retrying(self._command, error, self._attempts, next_at)
+        self._timer = engine.clock.call_at(next_at, self._begin)

@@ -1,0 +1,73 @@
+"""A run's steps, put together from its journal: what lists and pages show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from holdfast.records import (
+    CHILD_ENDED,
+    CHILD_STARTED,
+    RUN_COMPLETED,
+    STEP_CANCELLED,
+    STEP_FAILED,
+    STEP_RETRYING,
+    STEP_STARTED,
+    TIMER_SET,
+    WAIT_CREATED,
+    WAIT_TIMED_OUT,
+    WEBHOOK_CREATED,
+    ErrorInfo,
+    Event,
+    Step,
+)
+
+Kind = Literal["step", "timer", "wait", "child", "webhook"]
+
+_KINDS: dict[str, Kind] = {
+    STEP_STARTED: "step",
+    TIMER_SET: "timer",
+    WAIT_CREATED: "wait",
+    CHILD_STARTED: "child",
+    WEBHOOK_CREATED: "webhook",
+}
+
+
+def steps_of(journal: Sequence[Event]) -> list[Step]:
+    """Everything the run did that takes time, in the order it began."""
+    steps: dict[str, Step] = {}
+    for event in journal:
+        kind = _KINDS.get(event.type)
+        if kind is not None:
+            name = event.facts.get("name", kind)
+            steps[event.key] = Step(
+                event.key, kind, name, "running", event.at, event.seq, input=event.value
+            )
+        elif event.key in steps:
+            steps[event.key] = _after(steps[event.key], event)
+        if kind == "webhook":
+            steps[event.key] = replace(steps[event.key], status="completed", ended_at=event.at)
+    return list(steps.values())
+
+
+def _after(step: Step, event: Event) -> Step:
+    """A step, with what one more event says of it."""
+    facts = event.facts
+    if event.type == STEP_RETRYING:
+        error = ErrorInfo.from_json(facts["error"])
+        return replace(step, status="retrying", attempts=facts["attempt"] + 1, error=error)
+    if event.type == STEP_FAILED:
+        error = ErrorInfo.from_json(facts["error"])
+        return replace(
+            step, status="failed", attempts=facts["attempts"], error=error, ended_at=event.at
+        )
+    if event.type == STEP_CANCELLED:
+        return replace(step, status="cancelled", ended_at=event.at)
+    if event.type == WAIT_TIMED_OUT:
+        return replace(step, status="timed out", ended_at=event.at)
+    if event.type == CHILD_ENDED and facts["type"] != RUN_COMPLETED:
+        return replace(step, status="failed", ended_at=event.at)
+    if event.type.endswith((".completed", ".fired", ".received", ".ended")):
+        return replace(step, status="completed", output=event.value, error=None, ended_at=event.at)
+    return step

@@ -1,0 +1,80 @@
+"""Threads for steps that are plain functions.
+
+Daemon threads, unlike those of concurrent.futures: a step that ran into its time limit can't be
+stopped, and must keep neither the others nor the end of the process waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
+
+IDLE_SECONDS = 10.0
+
+
+class Threads:
+    """Runs functions in up to `limit` threads, made when needed and gone when idle."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+
+    async def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call the function in a thread, with the present context variables."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        context = contextvars.copy_context()
+        self._jobs.put((lambda: context.run(function, *args, **kwargs), future, loop))
+        with self._lock:
+            if self._idle < self._jobs.qsize() and self._threads < self._limit:
+                self._threads += 1
+                threading.Thread(target=self._work, name="holdfast-step", daemon=True).start()
+        return await future
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            try:
+                job = self._jobs.get(timeout=IDLE_SECONDS)
+            except Empty:
+                job = None
+            with self._lock:
+                self._idle -= 1
+                if job is None and self._jobs.empty():
+                    self._threads -= 1
+                    return
+            if job is not None:
+                self._do(job)
+
+    @staticmethod
+    def _do(job: Job) -> None:
+        function, future, loop = job
+        try:
+            result, error = function(), None
+        except BaseException as raised:  # noqa: BLE001 - it belongs to who awaits the future
+            result, error = None, raised
+        try:
+            loop.call_soon_threadsafe(_settle, future, result, error)
+        except RuntimeError:
+            return  # the loop is closed: nobody waits any more
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError("the step raised StopIteration"))
+    else:
+        future.set_exception(error)

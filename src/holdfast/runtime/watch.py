@@ -1,0 +1,71 @@
+"""Waiting for changes in the store: the end of a run, new events, new pieces of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from holdfast.store.base import Change, Store
+
+POLL_SECONDS = 1.0
+"""A wake-up from another process can get lost; nobody waits longer than this for it."""
+
+
+class Watchers:
+    """Wakes those who wait when something they may care about has changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._anything: set[asyncio.Event] = set()
+        self._closed = False
+
+    def changed(self, change: Change | None) -> None:
+        for signal in self._anything:
+            signal.set()
+        if change is None:
+            for signals in self._waiting.values():
+                for signal in signals:
+                    signal.set()
+        else:
+            for run_id in change.ended:
+                for signal in self._waiting.get(run_id, ()):
+                    signal.set()
+
+    async def ends(self, run_id: str) -> AsyncIterator[None]:
+        """Yields at once, and then whenever the run may have ended."""
+        signal = asyncio.Event()
+        self._waiting.setdefault(run_id, set()).add(signal)
+        try:
+            while not self._closed:
+                signal.clear()
+                yield
+                await _wait(signal)
+        finally:
+            self._waiting[run_id].discard(signal)
+            if not self._waiting[run_id]:
+                del self._waiting[run_id]
+
+    async def changes(self) -> AsyncIterator[None]:
+        """Yields at once, and then whenever anything may have changed."""
+        signal = asyncio.Event()
+        self._anything.add(signal)
+        try:
+            while not self._closed:
+                signal.clear()
+                yield
+                await _wait(signal)
+        finally:
+            self._anything.discard(signal)
+
+    def close(self) -> None:
+        self._closed = True
+        self.changed(None)
+
+
+async def _wait(signal: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(POLL_SECONDS):
+            await signal.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,171 @@
+"""The store's contract: what the runtime asks of whoever keeps its records.
+
+A store keeps every run's journal and hands runs out to workers. It guarantees:
+- what it has acknowledged is on disk;
+- the journal of a run has one writer at a time: an append that names an old fence is refused;
+- an event and what follows from it (status, waits, mail for others) become visible together.
+
+What a run does is the runtime's business; the store never looks into payloads, but for the
+top-level matching of events to waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from holdfast.errors import HoldfastError
+from holdfast.records import Chunk, Event, Message, Run, Status, Worker
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """A run to be created: its row and the first event of its journal."""
+
+    id: str
+    workflow: str
+    version: str
+    input: bytes
+    meta: dict[str, Any]
+    """Facts for the first event: at least the seed of the run's randomness."""
+    created_at: float
+    due_at: float
+    key: str | None = None
+    parent_id: str | None = None
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    run_limit: int | None = None
+    lane: str | None = None
+    lane_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run that this worker now owns, until another claim raises the fence."""
+
+    run: Run
+    fence: int
+    crashes: int
+    """How often in a row workers died with this run and without any progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    run: Run
+    existed: bool
+    claim: Claim | None = None
+
+
+@dataclass(slots=True)
+class Append:
+    """Events to add to one journal, in order, by its owner."""
+
+    run_id: str
+    fence: int
+    events: list[Event]
+    done: Callable[[HoldfastError | None], None]
+    """Called on the store's loop once the events are on disk, or have been refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """Something that others left for a run's owner."""
+
+    id: int
+    run_id: str
+    kind: Literal["event", "ended", "cancel", "pause"]
+    key: str
+    message: Message | None
+    ended: Event | None
+    """For `ended`: the last event of the run that was waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a commit means for others."""
+
+    mail: frozenset[str] = frozenset()
+    """Runs that have mail."""
+    ended: frozenset[str] = frozenset()
+    due: bool = False
+    """A run may have become claimable."""
+
+
+@dataclass(frozen=True)
+class RunFilter:
+    """Which runs to list. Everything given must fit."""
+
+    workflow: str | None = None
+    status: Sequence[Status] = ()
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    parent_id: str | None = None
+    created_after: float | None = None
+    created_before: float | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some runs, newest first, and where the next page begins."""
+
+    runs: list[Run]
+    cursor: str | None
+
+
+class Store(Protocol):
+    """Where runs live. See the module's text for what it guarantees."""
+
+    name: str
+    """What to call this store in messages: its path."""
+
+    on_change: Callable[[Change | None], None]
+    """Called on the loop after a commit, here or (with None: look for yourself) elsewhere."""
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+
+    # the journal
+    def append(self, append: Append, *, lazy: bool = False) -> None: ...
+    async def load(self, run_id: str) -> list[Event]: ...
+    async def last_event(self, run_id: str) -> Event: ...
+
+    # ownership
+    async def create(self, new: NewRun, worker: Worker | None) -> Created: ...
+    async def lost_workers(self, me: str) -> list[str]: ...
+    async def claim(
+        self, worker: Worker, workflows: Sequence[str], limit: int, lost: Sequence[str]
+    ) -> list[Claim]: ...
+    async def renew(self, worker: Worker) -> None: ...
+    async def release(self, run_id: str, fence: int, due_at: float | None) -> bool: ...
+    async def retire(self, worker_id: str) -> None: ...
+    async def next_due(self, workflows: Sequence[str]) -> float | None: ...
+
+    async def park(self, run_id: str, fence: int, facts: dict[str, Any], at: float) -> None: ...
+
+    # mail
+    async def mail(self, worker_id: str) -> list[Mail]: ...
+    async def drop_mail(self, ids: Sequence[int]) -> None: ...
+    async def send(
+        self, name: str, payload: bytes, event_id: str, run_id: str | None, at: float
+    ) -> bool: ...
+    async def webhook(self, token: str) -> tuple[str, str] | None: ...
+
+    # steering
+    async def request(self, run_id: str, kind: Literal["cancel", "pause"], at: float) -> None: ...
+    async def resume(self, run_id: str, at: float) -> None: ...
+    async def retry(self, run_id: str, at: float) -> None: ...
+    async def fork(self, new: NewRun, source: str, history: Sequence[Event]) -> Run: ...
+
+    # streams
+    async def write_chunk(
+        self, run_id: str, fence: int, stream: str, data: bytes, at: float, step: str, attempt: int
+    ) -> int: ...
+    async def chunks(self, run_id: str, stream: str, start: int, limit: int) -> list[Chunk]: ...
+
+    # questions
+    async def get(self, run_id: str) -> Run | None: ...
+    async def list_runs(self, where: RunFilter, limit: int, cursor: str | None) -> Page: ...
+    async def events(self, run_id: str, after: int, limit: int) -> list[Event]: ...
+    async def log(self, after: int, limit: int) -> list[Event]: ...
+    async def workers(self) -> list[Worker]: ...
+    async def backup(self, target: Path) -> None: ...

@@ -1,0 +1,80 @@
+"""Creating runs: the row and the first event of the journal, in one transaction.
+
+Atomic by key: of any number of starts with the same workflow and key one creates the run, and
+all get it, also after it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from holdfast.records import RUN_CREATED, Event
+from holdfast.store import events, lanes
+from holdfast.store.base import NewRun
+from holdfast.store.writer import Transaction
+
+BY_KEY = "SELECT id FROM runs WHERE workflow = ? AND key = ?"
+BY_ID = "SELECT id FROM runs WHERE id = ?"
+INSERT = """
+INSERT INTO runs (id, workflow, version, key, parent_id, forked_from, status, due_at, created_at,
+                  run_limit, lane, lane_limit)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+def existing(tx: Transaction, new: NewRun) -> str | None:
+    """The id of the run that this one would be a second of."""
+    if new.key is not None:
+        found = tx.execute(BY_KEY, (new.workflow, new.key)).fetchone()
+        if found is not None:
+            return str(found[0])
+    found = tx.execute(BY_ID, (new.id,)).fetchone()
+    return str(found[0]) if found is not None else None
+
+
+def create(tx: Transaction, new: NewRun) -> str:
+    """Create the run unless it exists; returns the id of the one that does."""
+    found = existing(tx, new)
+    if found is not None:
+        return found
+    insert_row(tx, new, forked_from=None)
+    first = Event(new.id, 1, RUN_CREATED, "", new.created_at, json.dumps(new.meta), new.input)
+    tx.rows.append(events.row(tx, first))
+    tx.last_seq[new.id] = 1
+    return new.id
+
+
+def insert_row(tx: Transaction, new: NewRun, forked_from: str | None) -> None:
+    """The run's row: admitted at once, or queued if its workflow or lane is full."""
+    admitted = lanes.has_room(tx, new.workflow, new.run_limit, new.lane, new.lane_limit)
+    status = "pending" if admitted else "queued"
+    tx.execute(
+        INSERT,
+        (
+            new.id,
+            new.workflow,
+            new.version,
+            new.key,
+            new.parent_id,
+            forked_from,
+            status,
+            new.due_at,
+            new.created_at,
+            new.run_limit,
+            new.lane,
+            new.lane_limit,
+        ),
+    )
+    set_attributes(tx, new.id, new.attributes)
+    tx.due = tx.due or admitted
+
+
+def set_attributes(tx: Transaction, run_id: str, attributes: dict[str, Any]) -> None:
+    """Write a run's attributes; None removes one."""
+    for name, value in attributes.items():
+        if value is None:
+            tx.execute("DELETE FROM attributes WHERE run_id = ? AND name = ?", (run_id, name))
+        else:
+            text = json.dumps(value, ensure_ascii=False)
+            tx.execute("INSERT OR REPLACE INTO attributes VALUES (?, ?, ?)", (run_id, name, text))

@@ -1,0 +1,87 @@
+"""Event rows: how a journal's events are written, hashed and read back.
+
+A row that does not fit its hash, or is missing from its run, is refused by name; the other runs
+are not affected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+
+from holdfast.errors import CorruptEvent, NotFound
+from holdfast.records import Event
+from holdfast.store.writer import EventRow, Transaction
+
+INLINE_BYTES = 32 * 1024
+"""Larger payloads go to the blob table, so that scans of the journal stay small."""
+
+SELECT_EVENTS = """
+SELECT e.run_id, e.seq, e.type, e.key, e.at, e.meta, coalesce(e.value, b.data), e.log, e.hash
+FROM events e LEFT JOIN blobs b ON b.run_id = e.run_id AND b.hash = e.blob
+"""
+OF_RUN = SELECT_EVENTS + "WHERE e.run_id = ? AND e.seq > ? ORDER BY e.seq LIMIT ?"
+LAST_OF_RUN = SELECT_EVENTS + "WHERE e.run_id = ? ORDER BY e.seq DESC LIMIT 1"
+OF_ALL_RUNS = SELECT_EVENTS + "WHERE e.log > ? ORDER BY e.log LIMIT ?"
+
+
+def event_hash(event: Event) -> bytes:
+    """The fingerprint of everything an event row says."""
+    head = f"{event.run_id}\n{event.seq}\n{event.type}\n{event.key}\n{event.at!r}\n{event.meta}\n"
+    return hashlib.blake2b(head.encode() + (event.value or b"\0"), digest_size=16).digest()
+
+
+def row(tx: Transaction, event: Event) -> EventRow:
+    value, blob = event.value, None
+    if value is not None and len(value) > INLINE_BYTES:
+        blob = hashlib.blake2b(value, digest_size=16).hexdigest()
+        tx.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (event.run_id, blob, value))
+        value = None
+    return (
+        event.run_id,
+        event.seq,
+        event.type,
+        event.key,
+        event.at,
+        event.meta,
+        value,
+        blob,
+        event_hash(event),
+    )
+
+
+def read(
+    connection: sqlite3.Connection, sql: str, parameters: tuple[str | int, ...]
+) -> list[Event]:
+    """Events by one of the queries above, each checked against its hash."""
+    events: list[Event] = []
+    for *fields, digest in connection.execute(sql, parameters):
+        event = Event(*fields)
+        if event_hash(event) != digest:
+            raise CorruptEvent(
+                f"event {event.seq} of {event.run_id} (row {event.log}) is damaged: "
+                "it does not fit its hash",
+                hint="restore the store from a backup; other runs are not affected",
+            )
+        events.append(event)
+    return events
+
+
+def load(connection: sqlite3.Connection, run_id: str) -> list[Event]:
+    """A run's whole journal, with no row missing or damaged."""
+    events = read(connection, OF_RUN, (run_id, 0, -1))
+    for place, event in enumerate(events, start=1):
+        if event.seq != place:
+            raise CorruptEvent(
+                f"event {place} of {run_id} is missing",
+                hint="restore the store from a backup; other runs are not affected",
+            )
+    return events
+
+
+def last_event(connection: sqlite3.Connection, run_id: str) -> Event:
+    """The newest event of a run."""
+    found = read(connection, LAST_OF_RUN, (run_id,))
+    if not found:
+        raise NotFound(f"there is no run {run_id}")
+    return found[0]

@@ -1,0 +1,42 @@
+"""Appending to a journal, under the fence.
+
+An append is taken whole or not at all. It must name the run's present fence and continue the
+journal exactly where it ends, so that neither a worker that lost the run nor one whose earlier
+append failed can leave a gap or a second version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.errors import LeaseLost, StoreError
+from holdfast.records import Event
+from holdfast.store import events as rows
+from holdfast.store import projections
+from holdfast.store.writer import Transaction
+
+CHECK_FENCE = """
+SELECT (SELECT max(seq) FROM events WHERE run_id = runs.id) FROM runs WHERE id = ? AND fence = ?
+"""
+
+
+def append(tx: Transaction, run_id: str, fence: int, events: Sequence[Event]) -> bool:
+    """Add events to a journal and project them; says whether the run has mail."""
+    found = tx.execute(CHECK_FENCE, (run_id, fence)).fetchone()
+    if found is None:
+        raise LeaseLost(f"{run_id} belongs to another worker now (fence {fence} is old)")
+    last = tx.last_seq.get(run_id, found[0] or 0)
+    if events[0].seq != last + 1:
+        raise StoreError(f"{run_id}: event {events[0].seq} does not follow event {last}")
+    write(tx, events)
+    return run_id in tx.mail
+
+
+def write(tx: Transaction, events: Sequence[Event]) -> None:
+    """Add events whose place was checked, and everything that follows from them."""
+    for event in events:
+        tx.rows.append(rows.row(tx, event))
+        project = projections.BY_TYPE.get(event.type)
+        if project is not None:
+            project(tx, event)
+    tx.last_seq[events[-1].run_id] = events[-1].seq

@@ -1,0 +1,148 @@
+"""Who has which run: claims, leases and fences.
+
+A worker holds its runs by one lease, the expiry in its `workers` row. When that has passed, or
+the worker is known to be dead, its runs can be claimed by others. Each claim raises the run's
+fence, which every append must name: a worker that was paused and comes back can't write.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from holdfast.errors import LeaseLost
+from holdfast.records import COMPLETIONS, Worker
+from holdfast.store import creation, queries
+from holdfast.store.base import Claim, Created, NewRun
+from holdfast.store.writer import Transaction
+
+LEASE = """
+INSERT INTO workers VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at
+"""
+DUE = """
+SELECT id FROM runs
+WHERE workflow = ? AND due_at <= ? AND owner IS NULL AND status IN ('pending', 'waiting')
+ORDER BY due_at LIMIT ?
+"""
+NEXT_DUE = """
+SELECT min(due_at) FROM runs
+WHERE workflow = ? AND owner IS NULL AND status IN ('pending', 'waiting')
+"""
+EXPIRED = "SELECT id FROM workers WHERE expires_at <= ? AND id <> ?"
+OWNED = "SELECT id, workflow, claim_seq FROM runs WHERE owner = ?"
+LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ?"
+TAKE = """
+UPDATE runs SET owner = ?, fence = fence + 1, status = 'running', due_at = NULL, claim_seq = ?,
+  started_at = coalesce(started_at, ?)
+WHERE id = ? RETURNING fence, crashes
+"""
+ORPHAN = """
+UPDATE runs SET owner = NULL, fence = fence + 1, status = 'waiting', due_at = ?, crashes = ?
+WHERE id = ?
+"""
+PROGRESS = f"""
+SELECT count(*) FROM events WHERE run_id = ? AND seq > ? AND type IN ({",".join("?" * len(COMPLETIONS))})
+"""  # noqa: S608, E501 - only question marks are put in
+RELEASE = """
+UPDATE runs SET owner = NULL, status = 'waiting', due_at = ?, crashes = 0
+WHERE id = ? AND fence = ?
+"""
+
+
+def check_fence(tx: Transaction, run_id: str, fence: int) -> None:
+    """Refuse a worker that no longer owns the run."""
+    sql = "SELECT 1 FROM runs WHERE id = ? AND fence = ?"
+    if tx.execute(sql, (run_id, fence)).fetchone() is None:
+        raise LeaseLost(f"{run_id} belongs to another worker now (fence {fence} is old)")
+
+
+def lease(tx: Transaction, worker: Worker) -> None:
+    """Write the worker's row, with its new expiry."""
+    row = (worker.id, worker.pid, worker.host, worker.started_at, worker.expires_at)
+    tx.execute(LEASE, row)
+
+
+def create(tx: Transaction, new: NewRun, worker: Worker | None, now: float) -> Created:
+    """Create a run, or find the one with its key; claim a new one for `worker` right away."""
+    existed = creation.existing(tx, new)
+    run_id = existed or creation.create(tx, new)
+    claim = None
+    if existed is None and worker is not None and new.due_at <= now:
+        run = queries.get(tx.connection, run_id)
+        if run is not None and run.status == "pending":
+            lease(tx, worker)
+            claim = _take(tx, run_id, worker, now)
+    run = queries.get(tx.connection, run_id)
+    assert run is not None
+    return Created(run, existed is not None, claim)
+
+
+def expired(connection: sqlite3.Connection, me: str, now: float) -> list[str]:
+    """Workers whose lease has run out."""
+    return [str(row[0]) for row in connection.execute(EXPIRED, (now, me))]
+
+
+def claim(
+    tx: Transaction,
+    worker: Worker,
+    workflows: Sequence[str],
+    limit: int,
+    now: float,
+    lost: Iterable[str],
+) -> list[Claim]:
+    """Own up to `limit` runs that are due and whose workflow this worker knows."""
+    lease(tx, worker)
+    for gone in lost:
+        _bury(tx, gone, now)
+    due: list[str] = []
+    for workflow in workflows:
+        if len(due) < limit:
+            rows = tx.execute(DUE, (workflow, now, limit - len(due)))
+            due += [str(row[0]) for row in rows]
+    return [_take(tx, run_id, worker, now) for run_id in due]
+
+
+def _bury(tx: Transaction, worker_id: str, now: float) -> None:
+    """Free the runs of a worker that is gone, and count what that says about them."""
+    tx.flush()
+    for run_id, _workflow, claim_seq in tx.execute(OWNED, (worker_id,)).fetchall():
+        got_on = tx.execute(PROGRESS, (run_id, claim_seq, *COMPLETIONS)).fetchone()[0]
+        sql = "SELECT crashes FROM runs WHERE id = ?"
+        crashes = 0 if got_on else tx.execute(sql, (run_id,)).fetchone()[0]
+        tx.execute(ORPHAN, (now, crashes + 1, run_id))
+        tx.due = True
+    tx.execute("DELETE FROM workers WHERE id = ?", (worker_id,))
+
+
+def _take(tx: Transaction, run_id: str, worker: Worker, now: float) -> Claim:
+    last = tx.last_seq.get(run_id) or tx.execute(LAST_SEQ, (run_id,)).fetchone()[0]
+    fence, crashes = tx.execute(TAKE, (worker.id, last, now, run_id)).fetchone()
+    run = queries.get(tx.connection, run_id)
+    assert run is not None
+    return Claim(run, fence, crashes)
+
+
+def release(tx: Transaction, run_id: str, fence: int, due_at: float | None, now: float) -> bool:
+    """Give a run back until `due_at`, or until mail comes; False if it was no longer ours."""
+    if tx.execute("SELECT 1 FROM inbox WHERE run_id = ? LIMIT 1", (run_id,)).fetchone():
+        due_at = now
+    released = tx.execute(RELEASE, (due_at, run_id, fence)).rowcount == 1
+    tx.due = tx.due or (released and due_at is not None)
+    return released
+
+
+def retire(tx: Transaction, worker_id: str, now: float) -> None:
+    """A worker stops by its own will: its runs are free at once, and no crash is counted."""
+    sql = (
+        "UPDATE runs SET owner = NULL, status = 'waiting', due_at = ?, crashes = 0 WHERE owner = ?"
+    )
+    if tx.execute(sql, (now, worker_id)).rowcount:
+        tx.due = True
+    tx.execute("DELETE FROM workers WHERE id = ?", (worker_id,))
+
+
+def next_due(connection: sqlite3.Connection, workflows: Sequence[str]) -> float | None:
+    """When the next unowned run of these workflows is due."""
+    moments = [connection.execute(NEXT_DUE, (name,)).fetchone()[0] for name in workflows]
+    return min((moment for moment in moments if moment is not None), default=None)

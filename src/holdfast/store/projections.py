@@ -1,0 +1,137 @@
+"""What follows from an event: the tables that answer questions, kept in the event's transaction.
+
+One function per event type that changes more than the journal. They trust the event: whether
+it may be appended was checked before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.records import (
+    ATTRIBUTES_SET,
+    CANCEL_REQUESTED,
+    CHILD_ENDED,
+    CHILD_STARTED,
+    RUN_CANCELLED,
+    RUN_COMPLETED,
+    RUN_FAILED,
+    RUN_PAUSED,
+    RUN_STUCK,
+    STREAM_WRITTEN,
+    WAIT_CREATED,
+    WAIT_RECEIVED,
+    WAIT_TIMED_OUT,
+    WEBHOOK_CREATED,
+    Event,
+)
+from holdfast.store import lanes, mailbox
+from holdfast.store.base import NewRun
+from holdfast.store.creation import create, set_attributes
+from holdfast.store.writer import Transaction
+
+END = """
+UPDATE runs SET status = ?, error = ?, finished_at = ?, owner = NULL, due_at = NULL WHERE id = ?
+"""
+PARK = "UPDATE runs SET status = ?, error = ?, owner = NULL, due_at = NULL WHERE id = ?"
+
+
+def _run_ended(tx: Transaction, event: Event) -> None:
+    status = event.type.removeprefix("run.")
+    facts = event.facts
+    tx.execute(END, (status, _summary(facts), event.at, event.run_id))
+    for table in ("waits", "inbox", "webhooks"):
+        tx.execute(f"DELETE FROM {table} WHERE run_id = ?", (event.run_id,))  # noqa: S608
+    tx.ended[event.run_id] = event
+    mailbox.tell_waiting(tx, event.run_id)
+    lanes.admit_next(tx, event.run_id, event.at)
+    if "handler" in facts:
+        create(tx, new_run_from(facts["handler"], event.at))
+
+
+def _summary(facts: dict[str, Any]) -> str | None:
+    error = facts.get("error")
+    if error is None:
+        return None
+    text = f"{error['type']}: {error['message']}"
+    return text if len(text) <= 500 else text[:499] + "…"
+
+
+def _run_parked(tx: Transaction, event: Event) -> None:
+    status = event.type.removeprefix("run.")
+    tx.execute(PARK, (status, _summary(event.facts), event.run_id))
+    tx.execute("DELETE FROM inbox WHERE run_id = ? AND kind = 'pause'", (event.run_id,))
+
+
+def _cancel_requested(tx: Transaction, event: Event) -> None:
+    tx.execute("DELETE FROM inbox WHERE run_id = ? AND kind = 'cancel'", (event.run_id,))
+
+
+def _wait_created(tx: Transaction, event: Event) -> None:
+    facts = event.facts
+    mailbox.open_wait(tx, event.run_id, event.key, facts["name"], facts.get("match") or {})
+
+
+def _wait_closed(tx: Transaction, event: Event) -> None:
+    message = event.facts.get("message")
+    mailbox.close_wait(tx, event.run_id, event.key, message)
+
+
+def _child_started(tx: Transaction, event: Event) -> None:
+    new = new_run_from(event.facts["run"], event.at)
+    create(tx, new)
+    mailbox.open_wait(tx, event.run_id, event.key, mailbox.END_OF + new.id, {})
+
+
+def new_run_from(data: dict[str, Any], at: float) -> NewRun:
+    """A run described in an event's facts."""
+    fields = dict(data)
+    text = fields.pop("input")
+    return NewRun(**fields, input=text.encode(), created_at=at, due_at=at)
+
+
+def _webhook_created(tx: Transaction, event: Event) -> None:
+    facts = event.facts
+    row = (facts["token"], event.run_id, facts["name"])
+    tx.execute("INSERT INTO webhooks VALUES (?, ?, ?)", row)
+
+
+def _attributes_set(tx: Transaction, event: Event) -> None:
+    set_attributes(tx, event.run_id, json.loads(event.value or b"{}"))
+
+
+NEXT_CHUNK = "SELECT coalesce(max(idx) + 1, 0) FROM chunks WHERE run_id = ? AND stream = ?"
+
+
+def write_chunk(
+    tx: Transaction, run_id: str, stream: str, data: bytes, at: float, step: str, attempt: int
+) -> int:
+    """Add a piece to a stream; returns its index."""
+    index = int(tx.execute(NEXT_CHUNK, (run_id, stream)).fetchone()[0])
+    row = (run_id, stream, index, data, at, step, attempt)
+    tx.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    return index
+
+
+def _stream_written(tx: Transaction, event: Event) -> None:
+    write_chunk(tx, event.run_id, event.facts["stream"], event.value or b"", event.at, "", 1)
+
+
+BY_TYPE: dict[str, Callable[[Transaction, Event], None]] = {
+    RUN_COMPLETED: _run_ended,
+    RUN_FAILED: _run_ended,
+    RUN_CANCELLED: _run_ended,
+    RUN_STUCK: _run_parked,
+    RUN_PAUSED: _run_parked,
+    CANCEL_REQUESTED: _cancel_requested,
+    WAIT_CREATED: _wait_created,
+    WAIT_RECEIVED: _wait_closed,
+    WAIT_TIMED_OUT: _wait_closed,
+    CHILD_STARTED: _child_started,
+    CHILD_ENDED: _wait_closed,
+    WEBHOOK_CREATED: _webhook_created,
+    ATTRIBUTES_SET: _attributes_set,
+    STREAM_WRITTEN: _stream_written,
+}

@@ -1,0 +1,88 @@
+"""Questions about runs, for lists and pages: read-only, by index, a page at a time."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.records import Chunk, Run, Worker
+from holdfast.store.base import Page, RunFilter
+
+COLUMNS = """
+SELECT r.id, r.workflow, r.version, r.status, r.created_at, r.key, r.parent_id, r.forked_from,
+  r.started_at, r.finished_at, r.due_at, r.owner, r.error
+FROM runs r
+"""
+GET = COLUMNS + "WHERE r.id = ?"
+ATTRIBUTES = "SELECT name, value FROM attributes WHERE run_id = ?"
+WORKERS = """
+SELECT w.id, w.pid, w.host, w.started_at, w.expires_at,
+  (SELECT count(*) FROM runs WHERE owner = w.id)
+FROM workers w ORDER BY w.started_at
+"""
+CHUNKS = """
+SELECT idx, data, at, step, attempt FROM chunks
+WHERE run_id = ? AND stream = ? AND idx >= ? ORDER BY idx LIMIT ?
+"""
+
+
+def get(connection: sqlite3.Connection, run_id: str) -> Run | None:
+    """One run, or None."""
+    row = connection.execute(GET, (run_id,)).fetchone()
+    return _run(connection, row) if row is not None else None
+
+
+def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Run:
+    found = connection.execute(ATTRIBUTES, (row[0],)).fetchall()
+    return Run(*row, attributes={name: json.loads(value) for name, value in found})
+
+
+def list_runs(
+    connection: sqlite3.Connection, where: RunFilter, limit: int, cursor: str | None
+) -> Page:
+    """A page of runs, newest first (ids sort by time); `cursor` is where the last one ended."""
+    if not 1 <= limit <= 1000:
+        raise UsageError(f"a page of {limit} runs is not possible", hint="ask for 1 to 1000")
+    conditions: list[str] = []
+    parameters: list[Any] = []
+
+    def add(condition: str, *values: Any) -> None:
+        conditions.append(condition)
+        parameters.extend(values)
+
+    if where.workflow is not None:
+        add("r.workflow = ?", where.workflow)
+    if where.status:
+        add(f"r.status IN ({','.join('?' * len(where.status))})", *where.status)
+    if where.parent_id is not None:
+        add("r.parent_id = ?", where.parent_id)
+    if where.created_after is not None:
+        add("r.created_at >= ?", where.created_after)
+    if where.created_before is not None:
+        add("r.created_at < ?", where.created_before)
+    for name, value in where.attributes.items():
+        text = json.dumps(value, ensure_ascii=False)
+        exists = "SELECT 1 FROM attributes a WHERE a.run_id = r.id AND a.name = ? AND a.value = ?"
+        add(f"EXISTS ({exists})", name, text)
+    if cursor is not None:
+        add("r.id < ?", cursor)
+    clause = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+    sql = f"{COLUMNS}{clause}ORDER BY r.id DESC LIMIT ?"
+    rows = connection.execute(sql, (*parameters, limit + 1)).fetchall()
+    runs = [_run(connection, row) for row in rows[:limit]]
+    return Page(runs, runs[-1].id if len(rows) > limit else None)
+
+
+def workers(connection: sqlite3.Connection) -> list[Worker]:
+    """Every worker that has a lease, and how many runs it holds."""
+    return [Worker(*row) for row in connection.execute(WORKERS)]
+
+
+def chunks(
+    connection: sqlite3.Connection, run_id: str, stream: str, start: int, limit: int
+) -> list[Chunk]:
+    """Pieces of a stream, from an index on."""
+    rows = connection.execute(CHUNKS, (run_id, stream, start, limit))
+    return [Chunk(*row) for row in rows]

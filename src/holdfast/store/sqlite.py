@@ -1,0 +1,256 @@
+"""The embedded store: one SQLite file, shared by any number of processes on a machine.
+
+This class only carries calls to where they are done: writes to the group-committing writer,
+reads to a thread with a connection of its own, news to the other processes. What the calls do
+is in the modules it names, one noun each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import HoldfastError, StoreError
+from holdfast.records import Chunk, Event, Run, Worker
+from holdfast.store import (
+    events,
+    journal,
+    mailbox,
+    ownership,
+    projections,
+    queries,
+    schema,
+    steering,
+)
+from holdfast.store.base import Append, Change, Claim, Created, Mail, NewRun, Page, RunFilter
+from holdfast.store.wake import Wake
+from holdfast.store.writer import ThreadWriter, Transaction, Writer
+
+T = TypeVar("T")
+
+
+def _ignore(_change: Change | None) -> None:
+    return
+
+
+class SqliteStore:
+    """A Store in the file at `path`; `name` identifies this process among those that share it."""
+
+    def __init__(self, path: Path, name: str, clock: Clock | None = None) -> None:
+        self.path = path
+        self.name = str(path)
+        self._process = name
+        self._clock = clock or SystemClock()
+        self.on_change: Callable[[Change | None], None] = _ignore
+        self._writer: Writer | None = None
+        self._wake: Wake | None = None
+
+    async def open(self) -> None:
+        """Open (and make, and migrate) the file; begin to listen to the other processes."""
+        writing = await asyncio.to_thread(schema.connect, self.path)
+        self._reading = await asyncio.to_thread(schema.connect, self.path)
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="holdfast-reader")
+        self._writer = ThreadWriter(writing, self.path, self._committed)
+        try:
+            self._wake = Wake(self.path, self._process, lambda: self.on_change(None))
+        except OSError:
+            # No place for sockets (a read-only /tmp, say): leases and looking now and then do
+            # the same, only later.
+            self._wake = None
+
+    async def close(self) -> None:
+        """Write what is pending, and let go of the file."""
+        if self._writer is None:
+            return
+        writer, self._writer = self._writer, None
+        await writer.close()
+        if self._wake is not None:
+            self._wake.close()
+        await asyncio.to_thread(self._reader.shutdown)
+        self._reading.close()
+
+    def _committed(self, change: Change) -> None:
+        if self._wake is not None:
+            self._wake.tell()
+        self.on_change(change)
+
+    # --- how things get done ---
+
+    async def _write(self, operation: Callable[[Transaction], T]) -> T:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def done(value: T, error: HoldfastError | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+
+        self._submit(operation, done)
+        return await future
+
+    def _submit(
+        self,
+        operation: Callable[[Transaction], T],
+        done: Callable[[T, HoldfastError | None], None],
+        *,
+        lazy: bool = False,
+    ) -> None:
+        if self._writer is None:
+            raise StoreError(f"{self.name} is closed")
+        self._writer.submit(operation, done, lazy=lazy)
+
+    async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        if self._writer is None:
+            raise StoreError(f"{self.name} is closed")
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._reader, question, self._reading)
+        except sqlite3.Error as error:
+            raise schema.as_store_error(error, self.path) from error
+
+    # --- the journal ---
+
+    def append(self, append: Append, *, lazy: bool = False) -> None:
+        def operation(tx: Transaction) -> None:
+            journal.append(tx, append.run_id, append.fence, append.events)
+
+        def done(_value: None, error: HoldfastError | None) -> None:
+            append.done(error)
+
+        self._submit(operation, done, lazy=lazy)
+
+    async def load(self, run_id: str) -> list[Event]:
+        return await self._read(lambda c: events.load(c, run_id))
+
+    async def last_event(self, run_id: str) -> Event:
+        return await self._read(lambda c: events.last_event(c, run_id))
+
+    # --- ownership ---
+
+    async def create(self, new: NewRun, worker: Worker | None) -> Created:
+        return await self._write(lambda tx: ownership.create(tx, new, worker, self._clock.now()))
+
+    async def lost_workers(self, me: str) -> list[str]:
+        """Workers whose process is gone, or whose lease has run out."""
+        now = self._clock.now()
+        expired = await self._read(lambda c: ownership.expired(c, me, now))
+        gone = self._wake.dead() if self._wake is not None else []
+        return list(dict.fromkeys([*expired, *gone]))
+
+    async def claim(
+        self, worker: Worker, workflows: Sequence[str], limit: int, lost: Sequence[str]
+    ) -> list[Claim]:
+        now = self._clock.now()
+        claims = await self._write(
+            lambda tx: ownership.claim(tx, worker, workflows, limit, now, lost)
+        )
+        if self._wake is not None:
+            self._wake.forget(lost)
+        return claims
+
+    async def renew(self, worker: Worker) -> None:
+        await self._write(lambda tx: ownership.lease(tx, worker))
+
+    async def release(self, run_id: str, fence: int, due_at: float | None) -> bool:
+        now = self._clock.now()
+        return await self._write(lambda tx: ownership.release(tx, run_id, fence, due_at, now))
+
+    async def retire(self, worker_id: str) -> None:
+        await self._write(lambda tx: ownership.retire(tx, worker_id, self._clock.now()))
+
+    async def next_due(self, workflows: Sequence[str]) -> float | None:
+        return await self._read(lambda c: ownership.next_due(c, workflows))
+
+    async def park(self, run_id: str, fence: int, facts: dict[str, Any], at: float) -> None:
+        def operation(tx: Transaction) -> None:
+            ownership.check_fence(tx, run_id, fence)
+            steering.park(tx, run_id, facts, at)
+
+        await self._write(operation)
+
+    # --- mail ---
+
+    async def mail(self, worker_id: str) -> list[Mail]:
+        return await self._read(lambda c: mailbox.mail(c, worker_id))
+
+    async def drop_mail(self, ids: Sequence[int]) -> None:
+        await self._write(lambda tx: mailbox.drop_mail(tx, ids))
+
+    async def send(
+        self, name: str, payload: bytes, event_id: str, run_id: str | None, at: float
+    ) -> bool:
+        return await self._write(lambda tx: mailbox.send(tx, name, payload, event_id, run_id, at))
+
+    async def webhook(self, token: str) -> tuple[str, str] | None:
+        sql = "SELECT run_id, name FROM webhooks WHERE token = ?"
+        return await self._read(lambda c: c.execute(sql, (token,)).fetchone())
+
+    # --- steering ---
+
+    async def request(self, run_id: str, kind: Literal["cancel", "pause"], at: float) -> None:
+        await self._write(lambda tx: steering.request(tx, run_id, kind, at))
+
+    async def resume(self, run_id: str, at: float) -> None:
+        await self._write(lambda tx: steering.resume(tx, run_id, at))
+
+    async def retry(self, run_id: str, at: float) -> None:
+        await self._write(lambda tx: steering.retry(tx, run_id, at))
+
+    async def fork(self, new: NewRun, source: str, history: Sequence[Event]) -> Run:
+        await self._write(lambda tx: steering.fork(tx, new, source, history))
+        return await self._existing(new.id)
+
+    # --- streams ---
+
+    async def write_chunk(
+        self, run_id: str, fence: int, stream: str, data: bytes, at: float, step: str, attempt: int
+    ) -> int:
+        def operation(tx: Transaction) -> int:
+            ownership.check_fence(tx, run_id, fence)
+            return projections.write_chunk(tx, run_id, stream, data, at, step, attempt)
+
+        return await self._write(operation)
+
+    async def chunks(self, run_id: str, stream: str, start: int, limit: int) -> list[Chunk]:
+        return await self._read(lambda c: queries.chunks(c, run_id, stream, start, limit))
+
+    # --- questions ---
+
+    async def get(self, run_id: str) -> Run | None:
+        return await self._read(lambda c: queries.get(c, run_id))
+
+    async def _existing(self, run_id: str) -> Run:
+        run = await self.get(run_id)
+        assert run is not None, run_id
+        return run
+
+    async def list_runs(self, where: RunFilter, limit: int, cursor: str | None) -> Page:
+        return await self._read(lambda c: queries.list_runs(c, where, limit, cursor))
+
+    async def events(self, run_id: str, after: int, limit: int) -> list[Event]:
+        return await self._read(lambda c: events.read(c, events.OF_RUN, (run_id, after, limit)))
+
+    async def log(self, after: int, limit: int) -> list[Event]:
+        return await self._read(lambda c: events.read(c, events.OF_ALL_RUNS, (after, limit)))
+
+    async def workers(self) -> list[Worker]:
+        return await self._read(queries.workers)
+
+    async def backup(self, target: Path) -> None:
+        """A whole, consistent copy, while runs go on."""
+
+        def copy(connection: sqlite3.Connection) -> None:
+            destination: Any = sqlite3.connect(target)
+            try:
+                connection.backup(destination)
+            finally:
+                destination.close()
+
+        await self._read(copy)

@@ -1,0 +1,146 @@
+"""Steering a run from outside: cancel, pause, resume, retry, fork.
+
+A run that somebody owns gets a request in its inbox. A run that nobody owns is changed here, by
+an event of its own and with its fence raised, as if we had claimed it for a moment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from holdfast.errors import NotFound, Refused
+from holdfast.records import (
+    CHILD_STARTED,
+    COMPLETIONS,
+    RUN_CANCELLED,
+    RUN_PAUSED,
+    RUN_RESUMED,
+    RUN_RETRIED,
+    RUN_STUCK,
+    WAIT_CREATED,
+    WEBHOOK_CREATED,
+    Event,
+    Run,
+)
+from holdfast.store import creation, events, journal, lanes, mailbox, queries
+from holdfast.store.base import NewRun
+from holdfast.store.writer import Transaction
+
+REVIVE = """
+UPDATE runs SET status = ?, due_at = ?, owner = NULL, error = NULL, finished_at = NULL, crashes = 0
+WHERE id = ?
+"""
+LIMITS = "SELECT run_limit, lane, lane_limit FROM runs WHERE id = ?"
+
+
+def request(tx: Transaction, run_id: str, kind: Literal["cancel", "pause"], at: float) -> None:
+    """Ask for a run to be cancelled or paused; at once if nobody has it in hand."""
+    run = _existing(tx, run_id)
+    if run.ended:
+        if kind == "cancel" and run.status == "cancelled":
+            return
+        raise Refused(f"{run_id} is {run.status}: there is nothing left to {kind}")
+    if kind == "cancel":
+        _cancel(tx, run, at)
+    else:
+        _pause(tx, run, at)
+
+
+def _cancel(tx: Transaction, run: Run, at: float) -> None:
+    never_ran = run.status in ("queued", "pending") and run.started_at is None
+    if never_ran or run.status == "stuck":
+        # Nothing to clean up, or no code that could: there is no body to run `finally` in.
+        _write(tx, run, RUN_CANCELLED, at, {"requested_at": at})
+        return
+    if run.status == "paused":
+        tx.execute(REVIVE, ("waiting", at, run.id))
+    mailbox.request(tx, run.id, "cancel", at)
+
+
+def _pause(tx: Transaction, run: Run, at: float) -> None:
+    if run.status == "paused":
+        return
+    if run.status == "stuck":
+        raise Refused(f"{run.id} is stuck: it does not go on by itself anyway")
+    if run.owner is not None:
+        mailbox.request(tx, run.id, "pause", at)
+    else:
+        _write(tx, run, RUN_PAUSED, at, {})
+
+
+def resume(tx: Transaction, run_id: str, at: float) -> None:
+    """Let a paused or stuck run go on."""
+    run = _existing(tx, run_id)
+    if run.status not in ("paused", "stuck"):
+        raise Refused(f"{run_id} is {run.status}, not paused or stuck")
+    _write(tx, run, RUN_RESUMED, at, {"from": run.status})
+    tx.execute(REVIVE, ("waiting", at, run_id))
+    tx.due = True
+
+
+def retry(tx: Transaction, run_id: str, at: float) -> None:
+    """Let a failed run go on from where it failed: what succeeded is kept."""
+    run = _existing(tx, run_id)
+    if run.status != "failed":
+        raise Refused(f"{run_id} is {run.status}: only a failed run can be retried")
+    tx.flush()
+    history = events.load(tx.connection, run_id)
+    failure = history[-1].facts
+    facts = {"void": failure.get("caused_by", []), "failed_seq": history[-1].seq}
+    _write(tx, run, RUN_RETRIED, at, facts)
+    limits = tx.execute(LIMITS, (run_id,)).fetchone()
+    status = "pending" if lanes.has_room(tx, run.workflow, *limits) else "queued"
+    tx.execute(REVIVE, (status, at, run_id))
+    reopen(tx, run_id, history)
+    tx.due = True
+
+
+def fork(tx: Transaction, new: NewRun, source: str, history: Sequence[Event]) -> str:
+    """Create a run with a journal of its own, begun with what another one recorded."""
+    creation.insert_row(tx, new, forked_from=source)
+    for event in history:
+        tx.rows.append(events.row(tx, event))
+    tx.last_seq[new.id] = history[-1].seq
+    reopen(tx, new.id, history)
+    return new.id
+
+
+def reopen(tx: Transaction, run_id: str, history: Sequence[Event]) -> None:
+    """Put back the waits and webhooks that a journal left open."""
+    closed = {event.key for event in history if event.type in COMPLETIONS}
+    for event in history:
+        facts: dict[str, Any] = event.facts
+        if event.type == WEBHOOK_CREATED:
+            row = (facts["token"], run_id, facts["name"])
+            tx.execute("INSERT OR IGNORE INTO webhooks VALUES (?, ?, ?)", row)
+        elif event.key in closed:
+            continue
+        elif event.type == WAIT_CREATED:
+            mailbox.open_wait(tx, run_id, event.key, facts["name"], facts.get("match") or {})
+        elif event.type == CHILD_STARTED:
+            name = mailbox.END_OF + facts["run"]["id"]
+            mailbox.open_wait(tx, run_id, event.key, name, {})
+
+
+def park(tx: Transaction, run_id: str, facts: dict[str, Any], at: float) -> None:
+    """Put a run aside whose journal can't be read."""
+    tx.flush()
+    last = tx.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run_id,)).fetchone()[0]
+    tx.execute("UPDATE runs SET fence = fence + 1 WHERE id = ?", (run_id,))
+    journal.write(tx, [Event(run_id, last + 1, RUN_STUCK, "", at, json.dumps(facts))])
+
+
+def _existing(tx: Transaction, run_id: str) -> Run:
+    run = queries.get(tx.connection, run_id)
+    if run is None:
+        raise NotFound(f"there is no run {run_id}", hint="holdfast runs list shows what there is")
+    return run
+
+
+def _write(tx: Transaction, run: Run, type: str, at: float, facts: dict[str, Any]) -> None:
+    tx.flush()
+    last = tx.last_seq.get(run.id) or events.last_event(tx.connection, run.id).seq
+    tx.execute("UPDATE runs SET fence = fence + 1 WHERE id = ?", (run.id,))
+    journal.write(tx, [Event(run.id, last + 1, type, "", at, json.dumps(facts))])
