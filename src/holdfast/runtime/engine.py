@@ -21,13 +21,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.current import CurrentStep
 from holdfast.errors import CorruptEvent, HoldfastError, Refused, StoreError
 from holdfast.ids import derived_id, new_id
 from holdfast.records import RUN_CREATED, ErrorInfo, Event, Worker
 from holdfast.runtime import guard
 from holdfast.runtime.active import ActiveRun
-from holdfast.runtime.definitions import Workflow, find_workflow, registered
+from holdfast.runtime.definitions import Step, Workflow, find_workflow, registered
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.threads import Threads
 from holdfast.runtime.watch import Watchers
@@ -58,20 +57,21 @@ class Engine:
         clock: Clock | None = None,
         workflows: Mapping[str, Workflow[..., Any]] | None = None,
         luck: Callable[[], float] = random.random,
-        before_attempt: Callable[[CurrentStep], Any] | None = None,
+        substitute: Callable[[Step[..., Any]], Callable[..., Any] | None] = lambda _step: None,
         works: bool = True,
     ) -> None:
         self.store = store
         self.settings = settings or Settings()
         self.clock = clock or SystemClock()
         self.luck = luck
+        self.substitute = substitute
+        """What tests run in a step's stead: an async function, or None for the step itself."""
         self.threads = Threads(self.settings.threads)
         self.watchers = Watchers(store)
         self.works = works
         """Whether runs are carried out here, or only started and watched."""
         self.runs: dict[str, ActiveRun] = {}
         self._workflows = workflows
-        self._before_attempt = before_attempt
         self._id = worker_id or new_id("wkr")
         self._began = self.clock.now()
         self._idle: dict[str, float] = {}
@@ -80,6 +80,8 @@ class Engine:
         self._mail = False
         self._renew_at = 0.0
         self._look_at = 0.0
+        self._due: float | None = None
+        """When the next unowned run is due."""
         self._prod = asyncio.Event()
         self._errands: set[asyncio.Task[Any]] = set()
         self._tending: asyncio.Task[None] | None = None
@@ -133,11 +135,6 @@ class Engine:
 
     def _known(self) -> list[str]:
         return list(registered() if self._workflows is None else self._workflows)
-
-    async def before_attempt(self, current: CurrentStep) -> None:
-        """A place for tests to fail or delay an attempt."""
-        if self._before_attempt is not None:
-            await self._before_attempt(current)
 
     # --- what others tell ---
 
@@ -322,6 +319,7 @@ class Engine:
             self._mail = self._mail or bool(claims)
             self._claiming = self._claiming or len(claims) == limit
             due = await self.store.next_due(known)
+        self._due = due
         self._look_at = min(now + self.settings.sweep_seconds, due or float("inf"))
         if self._mail or self._claiming:
             self._prod.set()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Timer as ClockTimer
@@ -85,7 +84,6 @@ class StepWork:
         self._context = StepContext(current, self._beat, self._write)
         set_step_context(self._context)
         set_engine(run.engine)
-        await run.engine.before_attempt(current)
         value = run.edited_arguments(self._command)
         args, kwargs = step.signature.decode_arguments(value)
         if step.timeout is None and step.idle_timeout is None:
@@ -95,18 +93,19 @@ class StepWork:
         return step.signature.encode_result(result)
 
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._step.is_async:
-            return await self._step.function(*args, **kwargs)
-        return await self._run.engine.threads.run(self._step.function, args, kwargs)
+        function = self._run.engine.substitute(self._step)
+        if function is None and not self._step.is_async:
+            return await self._run.engine.threads.run(self._step.function, args, kwargs)
+        return await (function or self._step.function)(*args, **kwargs)
 
     async def _call_in_time(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         step, loop = self._step, asyncio.get_running_loop()
-        began = self._last_sign = time.monotonic()
+        began = self._last_sign = asyncio.get_running_loop().time()
         reason = ""
         task = loop.create_task(self._call(args, kwargs))
         try:
             while not task.done():
-                moment = time.monotonic()
+                moment = asyncio.get_running_loop().time()
                 left: list[float] = []
                 if step.timeout is not None:
                     left.append(began + step.timeout - moment)
@@ -130,7 +129,7 @@ class StepWork:
                 await asyncio.wait({task})
 
     def _beat(self) -> None:
-        self._last_sign = time.monotonic()
+        self._last_sign = asyncio.get_running_loop().time()
 
     async def _write(self, stream: str, data: bytes) -> None:
         await self._run.write_chunk(stream, data, self._command.key, self._attempts)

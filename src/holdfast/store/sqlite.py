@@ -75,9 +75,12 @@ class SqliteStore:
         self._reading.close()
 
     def _committed(self, change: Change) -> None:
+        self._tell_others()
+        self.on_change(change)
+
+    def _tell_others(self) -> None:
         if self._wake is not None:
             self._wake.tell()
-        self.on_change(change)
 
     # --- how things get done ---
 

@@ -1,0 +1,88 @@
+"""The same store in memory, without threads: for tests and simulations.
+
+Everything but the carrying is the real thing: the same SQL, the same projections, the same
+fences. Several stores may share a database, as several processes share a file; each is then
+told of the others' commits by way of its own loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.clock import Clock
+from holdfast.store import schema
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.writer import InlineWriter
+
+T = TypeVar("T")
+
+
+class MemoryDatabase:
+    """What the stores of one world share."""
+
+    def __init__(self) -> None:
+        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        schema.migrate(self.connection, "memory")
+        self.stores: list[MemoryStore] = []
+        self.dead: set[str] = set()
+        """Names of the stores whose process was killed."""
+
+    def kill(self, store: MemoryStore) -> None:
+        """As if the store's process were gone: what it had not committed is lost."""
+        if store in self.stores:
+            self.stores.remove(store)
+        self.dead.add(store.process)
+
+
+class MemoryStore(SqliteStore):
+    """A store on a MemoryDatabase."""
+
+    def __init__(
+        self,
+        database: MemoryDatabase,
+        name: str,
+        clock: Clock,
+        *,
+        delay: Callable[[], float] = lambda: 0.0,
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(Path(":memory:"), name, clock)
+        self.process = name
+        self._database = database
+        self._delay, self._before_commit = delay, before_commit
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reading = self._database.connection
+        self._writer = InlineWriter(
+            self._database.connection, self._committed, self._delay, self._before_commit
+        )
+        self._database.stores.append(self)
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            await writer.close()
+            self._database.stores.remove(self)
+
+    def _tell_others(self) -> None:
+        for other in self._database.stores:
+            if other is not self:
+                other.wake()
+
+    def wake(self) -> None:
+        """Another store has committed something."""
+        self._loop.call_soon(lambda: self.on_change(None))
+
+    async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        await asyncio.sleep(0)  # others may come in between, as with a real reader
+        return question(self._reading)
+
+    async def lost_workers(self, me: str) -> list[str]:
+        expired = await super().lost_workers(me)
+        owners = {str(r[0]) for r in self._reading.execute("SELECT id FROM workers")}
+        return list(dict.fromkeys([*expired, *sorted(self._database.dead & owners)]))
