@@ -22,6 +22,7 @@
         ├── StepTimeout            a step ran over its time limit
         ├── RunFailed              awaited run failed
         ├── RunCancelled           awaited run was cancelled
+        ├── RunStuck               awaited run can't go on by itself
         ├── NonDeterminismError    the code does not fit the journal
         └── CrashLoop              the run keeps killing its workers
 
@@ -168,6 +169,10 @@ class RunFailed(RunError):
 
 class RunCancelled(RunError):
     """The run whose result was awaited was cancelled."""
+
+
+class RunStuck(RunError):
+    """The run whose result was awaited is stuck: somebody has to look, and resume it."""
 
 
 class NonDeterminismError(RunError):

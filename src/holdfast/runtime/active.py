@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.clock import Timer as ClockTimer
-from holdfast.errors import CrashLoop, HoldfastError, LeaseLost, NonDeterminismError
+from holdfast.errors import CrashLoop, HoldfastError, LeaseLost
 from holdfast.ids import new_token
 from holdfast.records import (
     CANCEL_REQUESTED,
@@ -118,10 +118,18 @@ class ActiveRun:
         except HoldfastError as error:
             self._park(error)
             return
+        on_the_way = self._on_the_way()
+        taken = self._work.keys() | on_the_way
         for command in list(execution.open.values()):
-            if command.opened is not None and command.key not in self._work:
+            if command.opened is not None and command.key not in taken:
                 self._undertake(command)
+        execution.issued = [c for c in execution.issued if c.key not in on_the_way]
         self._carry_on(execution)
+
+    def _on_the_way(self) -> set[str]:
+        """Keys of events that are recorded but not on disk: their commands are taken care of."""
+        events = (event for append in self._unacknowledged for event in append.events)
+        return {event.key for event in events if event.key}
 
     # --- the journal ---
 
@@ -347,7 +355,7 @@ class ActiveRun:
         self._stop_work()
         known = self.engine.workflow(self.workflow).version
         described = failures.describe(error).as_json()
-        if isinstance(error, NonDeterminismError) and error.hint:
+        if error.hint:
             described["hint"] = error.hint
         facts = {"error": described, "version": known}
         self.record(RUN_STUCK, facts=json.dumps(facts))

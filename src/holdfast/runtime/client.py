@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from holdfast.durations import seconds
-from holdfast.errors import NotFound, NotInWorkflow, Refused, UsageError
+from holdfast.errors import NotFound, NotInWorkflow, Refused, RunStuck, UsageError
 from holdfast.ids import derived_id, new_id
 from holdfast.records import (
     STEP_COMPLETED,
@@ -65,7 +65,10 @@ class RunHandle(Generic[R]):
         return (await self.record()).status
 
     async def result(self) -> R:
-        """Wait until the run has ended: what it returned; or RunFailed, RunCancelled raised."""
+        """Wait until the run has ended: what it returned; or RunFailed, RunCancelled raised.
+
+        A run that is stuck raises RunStuck; once it was resumed it can be awaited again.
+        """
         body = execution()
         if body is not None:
             return await body.wait_for_run(self.id, self._result)
@@ -78,6 +81,11 @@ class RunHandle(Generic[R]):
                 last = await engine.store.last_event(self.id)
                 ended = EndedRun(self.id, last.type, last.facts, last.value)
                 return outcome_of_run(ended, self._result)
+            if record.status == "stuck":
+                raise RunStuck(
+                    f"{self.id} is stuck: {record.error}",
+                    hint="mend the code or the store, then resume it",
+                )
         raise Refused(f"Holdfast was closed while waiting for {self.id}")
 
     async def steps(self) -> list[StepRecord]:

@@ -85,6 +85,7 @@ class Engine:
         self._prod = asyncio.Event()
         self._errands: set[asyncio.Task[Any]] = set()
         self._tending: asyncio.Task[None] | None = None
+        self._resting = False
         self._closing = False
 
     # --- life ---
@@ -254,9 +255,11 @@ class Engine:
 
     async def _until(self, moment: float) -> None:
         timer = self.clock.call_at(moment, self._prod.set)
+        self._resting = True
         try:
             await self._prod.wait()
         finally:
+            self._resting = False
             timer.cancel()
 
     def _next_moment(self) -> float:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import asyncio.tasks
+import functools
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
@@ -51,6 +53,7 @@ def install() -> None:
         _installed = True
         sys.addaudithook(_audit)
         _patch_as_completed()
+        _tell_of_what_older_pythons_hide()
 
 
 def enter() -> int | None:
@@ -87,6 +90,28 @@ def _by_python_itself() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _tell_of_what_older_pythons_hide() -> None:
+    """Python 3.11 and 3.12 have no audit events for threads (3.12 has) and time.sleep."""
+    if sys.version_info < (3, 13):
+        sleep = time.sleep
+
+        @functools.wraps(sleep)
+        def audited_sleep(seconds: float, /) -> None:
+            _audit("time.sleep", ())
+            sleep(seconds)
+
+        time.sleep = audited_sleep
+    if sys.version_info < (3, 12):
+        begin = threading.Thread.start
+
+        @functools.wraps(begin)
+        def audited_start(self: threading.Thread) -> None:
+            _audit("_thread.start_new_thread", ())
+            begin(self)
+
+        threading.Thread.start = audited_start
 
 
 # asyncio.as_completed puts its coroutines into a set before it makes tasks of them, so that the

@@ -106,14 +106,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def run_until_blocked(self) -> None:
         """Run everything that is ready, and what becomes ready by that, until nothing is."""
         ready = self._ready
-        outer = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
-        hooks = sys.get_asyncgen_hooks()
-        asyncio._set_running_loop(self)  # pyright: ignore[reportPrivateUsage]
-        # Generators are kept until the run ends: when the garbage collector would finish them
-        # is anybody's guess, and their `finally` blocks may call steps.
-        sys.set_asyncgen_hooks(firstiter=self._generators.append, finalizer=_nothing)
-        was_guarded = guard.enter()
         budget = SPIN_LIMIT
+        outside = self._enter()
         try:
             while ready:
                 handle = ready.popleft()
@@ -126,9 +120,24 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                         hint="it seems to be a busy loop: wait with sleep, an event or a step",
                     )
         finally:
-            guard.leave(was_guarded)
-            sys.set_asyncgen_hooks(*hooks)
-            asyncio._set_running_loop(outer)  # pyright: ignore[reportPrivateUsage]
+            self._leave(outside)
+
+    def _enter(self) -> tuple[Any, ...]:
+        """Make the body's surroundings: this loop is the running one, real I/O is refused."""
+        loop = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
+        outside = (loop, sys.get_asyncgen_hooks(), guard.enter())
+        asyncio._set_running_loop(self)  # pyright: ignore[reportPrivateUsage]
+        # Generators are kept until the run ends: when the garbage collector would finish them
+        # is anybody's guess, and their `finally` blocks may call steps.
+        sys.set_asyncgen_hooks(firstiter=self._generators.append, finalizer=_nothing)
+        return outside
+
+    @staticmethod
+    def _leave(outside: tuple[Any, ...]) -> None:
+        loop, hooks, guarded = outside
+        guard.leave(guarded)
+        sys.set_asyncgen_hooks(*hooks)
+        asyncio._set_running_loop(loop)  # pyright: ignore[reportPrivateUsage]
 
     def unretrieved(self) -> BaseException | None:
         """The first error of a task or callback that nobody has looked at."""
@@ -143,13 +152,26 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             await generator.aclose()
 
     def close(self) -> None:
-        """Drop the body where it stands: no `finally` runs, nothing is awaited."""
+        """Drop the body where it stands.
+
+        Python can't forget a suspended coroutine without running its `finally` blocks. They run
+        here and now rather than whenever garbage is collected, on a closed loop on which nothing
+        can be awaited and no command be given: durably, they have no effect.
+        """
         self._closed = True
         self._ready.clear()
-        for task in self.tasks:
-            task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]
-            if task.done() and not task.cancelled():
-                task.exception()  # looked at: asyncio need not report it
+        outside = self._enter()
+        try:
+            for task in self.tasks:
+                task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]
+                if not task.done():
+                    _unwind(task)
+                elif not task.cancelled():
+                    task.exception()  # looked at: asyncio need not report it
+        finally:
+            self._leave(outside)
+        self.tasks.clear()
+        self._generators.clear()
 
     # --- what asyncio asks of a loop ---
 
@@ -207,6 +229,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if not handle.cancelled():
             self._ready.append(handle)
 
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        return
+
     def create_future(self) -> asyncio.Future[Any]:
         return WorkflowFuture(loop=self)
 
@@ -248,6 +273,23 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.call_exception_handler(context)
+
+
+UNWIND_LIMIT = 1000
+"""How often a coroutine may await something while it is being closed."""
+
+
+def _unwind(task: WorkflowTask) -> None:
+    """Close a task's coroutine, however often its `finally` blocks try to await something."""
+    coroutine: Any = task.get_coro()
+    for _ in range(UNWIND_LIMIT):
+        try:
+            coroutine.close()
+        except RuntimeError:
+            continue  # it awaited something in a `finally`: close that, too
+        except BaseException:  # noqa: BLE001 - whatever a dropped body raises concerns nobody
+            return
+        return
 
 
 def _nothing(_generator: AsyncGenerator[Any, Any]) -> None:

@@ -69,7 +69,10 @@ Outcome = Completed | Failed | Cancelled
 
 
 class Diverged(BaseException):
-    """Stops a body that has left its journal. No error: `except Exception` must not catch it."""
+    """Stops a body that has left its journal, or was dropped.
+
+    No error: `except Exception` must not catch it.
+    """
 
 
 class Execution:
@@ -184,7 +187,8 @@ class Execution:
         if not self._finishing:
             self._finishing = True
             for task in self.loop.tasks:
-                task.cancel()
+                if not task.done():  # cancelling a finished task hides its error
+                    task.cancel()
             self.loop.create_task(self.loop.shutdown_asyncgens())
             self._settle()
         if all(task.done() for task in self.loop.tasks):
@@ -228,6 +232,8 @@ class Execution:
         return f"{task.path}/{task.commands}"
 
     def _issue(self, command: Command) -> None:
+        if self.loop.is_closed():
+            raise Diverged
         recorded = self.history.asked_before(command.key)
         if recorded is not None and not command.same_as(recorded):
             was = describe(recorded.type, recorded.facts.get("name", "?"), recorded.value)

@@ -94,9 +94,12 @@ class StepWork:
 
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         function = self._run.engine.substitute(self._step)
-        if function is None and not self._step.is_async:
-            return await self._run.engine.threads.run(self._step.function, args, kwargs)
-        return await (function or self._step.function)(*args, **kwargs)
+        try:
+            if function is None and not self._step.is_async:
+                return await self._run.engine.threads.run(self._step.function, args, kwargs)
+            return await (function or self._step.function)(*args, **kwargs)
+        except SystemExit as error:  # it would end the worker, and its other runs with it
+            raise RunError(f"{self._step.name} called sys.exit({error.code!r})") from error
 
     async def _call_in_time(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         step, loop = self._step, asyncio.get_running_loop()
@@ -144,8 +147,6 @@ class StepWork:
         error = task.exception()
         if error is None:
             self._run.step_completed(self._command, task.result())
-        elif isinstance(error, SystemExit):
-            self._failed(RunError(f"{self._step.name} called sys.exit({error.code!r})"))
         else:
             self._failed(error)
 

@@ -18,8 +18,8 @@ BY_KEY = "SELECT id FROM runs WHERE workflow = ? AND key = ?"
 BY_ID = "SELECT id FROM runs WHERE id = ?"
 INSERT = """
 INSERT INTO runs (id, workflow, version, key, parent_id, forked_from, status, due_at, created_at,
-                  run_limit, lane, lane_limit)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  run_limit, lane, lane_limit, first_message)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(id), 0) + 1 FROM messages))
 """
 
 

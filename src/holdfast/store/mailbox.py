@@ -26,7 +26,7 @@ UPDATE runs SET due_at = ? WHERE id = ? AND owner IS NULL AND status IN ('pendin
 """
 EARLIER_MESSAGES = """
 SELECT m.id, m.payload FROM messages m, runs r
-WHERE r.id = ?1 AND m.name = ?2 AND m.at >= r.created_at
+WHERE r.id = ?1 AND m.name = ?2 AND m.id >= r.first_message
   AND (m.run_id IS NULL OR m.run_id = ?1)
   AND NOT EXISTS (SELECT 1 FROM receipts WHERE run_id = ?1 AND message = m.id)
 ORDER BY m.id

@@ -62,6 +62,7 @@ def _summary(facts: dict[str, Any]) -> str | None:
 def _run_parked(tx: Transaction, event: Event) -> None:
     status = event.type.removeprefix("run.")
     tx.execute(PARK, (status, _summary(event.facts), event.run_id))
+    tx.ended[event.run_id] = event  # whoever waits for its end should look
     tx.execute("DELETE FROM inbox WHERE run_id = ? AND kind = 'pause'", (event.run_id,))
 
 

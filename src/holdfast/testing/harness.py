@@ -50,6 +50,8 @@ class Harness:
         self._fakes: dict[str, Callable[..., Any]] = {}
         self.calls: dict[str, int] = {}
         """How often each step was attempted, by name."""
+        self._awaited = asyncio.Event()
+        """Set while the test waits for a run to end."""
         self._skipper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Harness:
@@ -81,8 +83,7 @@ class Harness:
             luck=lambda: 0.5,
             substitute=self._substitute,
         )
-        self._watchers = _AwaitedWatchers(self._store)
-        self.engine.watchers = self._watchers
+        self.engine.watchers = _AwaitedWatchers(self._store, self._awaited)
         await self.engine.open()
         ambient.push(self.engine)
 
@@ -111,10 +112,10 @@ class Harness:
 
     async def _skip_while_awaited(self) -> None:
         while True:
-            await self._watchers.awaited.wait()
+            await self._awaited.wait()
             await self.until_blocked()
             moment = self.engine.next_alarm()
-            if not self._watchers.awaited.is_set():
+            if not self._awaited.is_set():
                 continue
             if moment is None:
                 # Only an event can help now; the test may be about to send one.
@@ -173,7 +174,7 @@ class _HarnessEngine(Engine):
     @property
     def quiet(self) -> bool:
         """Whether nothing happens until time passes or somebody acts."""
-        settled = not (self._prod.is_set() or self._mail or self._claiming or self._errands)
+        settled = self._resting and not (self._prod.is_set() or self._errands)
         return settled and all(run.idle for run in self.runs.values())
 
     async def busy_steps(self) -> None:
@@ -192,9 +193,9 @@ class _HarnessEngine(Engine):
 class _AwaitedWatchers(Watchers):
     """Watchers that know whether a test is waiting for a run to end."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, awaited: asyncio.Event) -> None:
         super().__init__(store)
-        self.awaited = asyncio.Event()
+        self.awaited = awaited
         self._count = 0
 
     async def ends(self, run_id: str) -> AsyncIterator[None]:

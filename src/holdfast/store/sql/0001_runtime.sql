@@ -23,6 +23,7 @@ CREATE TABLE runs (
   run_limit    INTEGER,            -- at most so many runs of this workflow at once
   lane         TEXT,               -- and at most `lane_limit` of them with this lane
   lane_limit   INTEGER,
+  first_message  INTEGER NOT NULL, -- messages with a lower id were there before the run
   created_at   REAL NOT NULL,
   started_at   REAL,
   finished_at  REAL,
@@ -80,7 +81,7 @@ CREATE TABLE messages (
   payload   BLOB NOT NULL,
   at        REAL NOT NULL
 );
-CREATE INDEX messages_by_name ON messages (name, at);
+CREATE INDEX messages_by_name ON messages (name, id);
 
 -- Which run has taken which message: a run takes each at most once.
 CREATE TABLE receipts (

@@ -1,0 +1,284 @@
+"""Steps: recorded in a workflow, plain outside; retries, time limits, heartbeats."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from holdfast import (
+    Backoff,
+    FatalError,
+    RetryableError,
+    RunFailed,
+    StepFailed,
+    StepTimeout,
+    UsageError,
+    start,
+    step,
+    step_context,
+    workflow,
+)
+from holdfast.records import STEP_RETRYING
+from holdfast.testing import Harness
+
+
+@step
+async def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@step
+def in_a_thread(text: str) -> tuple[str, bool]:
+    return text.upper(), threading.current_thread() is threading.main_thread()
+
+
+async def test_a_step_called_outside_a_workflow_is_the_plain_function():
+    assert await add(1, b=2) == 3
+    assert in_a_thread("x") == ("X", True)
+
+
+async def test_steps_give_their_results_and_record_arguments_by_name(harness: Harness):
+    @workflow
+    async def flow() -> int:
+        return await add(await add(1), b=5)
+
+    run = await start(flow)
+    assert await run.result() == 7
+    steps = await run.steps()
+    assert [s.input for s in steps] == [b'{"a":1,"b":1}', b'{"a":2,"b":5}']
+    assert [s.output for s in steps] == [b"2", b"7"]
+
+
+async def test_a_plain_function_runs_in_a_thread(harness: Harness):
+    @workflow
+    async def flow() -> tuple[str, bool]:
+        return await in_a_thread("x")
+
+    assert await (await start(flow)).result() == ("X", False)
+
+
+async def test_a_failing_step_is_tried_again_with_growing_delays(harness: Harness):
+    @step(retries=3, backoff=Backoff(initial="10s", factor=3, jitter=0))
+    async def flaky() -> str:
+        return "ok"
+
+    @workflow
+    async def flow() -> str:
+        return await flaky()
+
+    harness.fail(flaky, ValueError("one"), ValueError("two"))
+    run = await start(flow)
+    assert await run.result() == "ok"
+    retries = [e for e in await run.events() if e.type == STEP_RETRYING]
+    assert [round(e.facts["next_at"] - e.at) for e in retries] == [10, 30]
+    assert [e.facts["error"]["message"] for e in retries] == ["one", "two"]
+    assert harness.calls["flaky"] == 3
+
+
+async def test_jitter_takes_off_up_to_its_share():
+    backoff = Backoff(initial=10, factor=2, maximum=25, jitter=0.5)
+    assert [backoff.delay(n, luck=0.0) for n in (1, 2, 3, 400)] == [10, 20, 25, 25]
+    assert backoff.delay(1, luck=0.999) == pytest.approx(5, abs=0.01)
+
+
+async def test_the_last_error_reaches_the_workflow_as_what_it_was(harness: Harness):
+    @step(retries=1, backoff="1s")
+    async def broken(key: str) -> str:
+        return {}[key]
+
+    @workflow
+    async def flow() -> str:
+        try:
+            return await broken("missing")
+        except KeyError as error:
+            return f"caught {error}"
+
+    assert await (await start(flow)).result() == "caught 'missing'"
+    assert harness.calls["broken"] == 2
+
+
+class Odd(Exception):
+    def __init__(self, thing: object) -> None:
+        super().__init__("odd")
+        self.thing = thing
+
+
+async def test_an_error_that_cannot_be_rebuilt_arrives_as_step_failed(harness: Harness):
+    @step(retries=0)
+    async def odd() -> None:
+        raise Odd(object())
+
+    @workflow
+    async def flow() -> list[str]:
+        try:
+            await odd()
+        except StepFailed as error:
+            return [error.type, str(error), str("raise Odd" in error.traceback)]
+        return []
+
+    assert await (await start(flow)).result() == ["Odd", "Odd: odd", "True"]
+
+
+async def test_a_fatal_error_is_not_retried(harness: Harness):
+    @step
+    async def refuse() -> None:
+        raise FatalError("no card")
+
+    @workflow
+    async def flow() -> None:
+        await refuse()
+
+    run = await start(flow)
+    with pytest.raises(RunFailed, match="no card"):
+        await run.result()
+    assert harness.calls["refuse"] == 1
+    assert (await run.record()).error == "FatalError: no card"
+
+
+async def test_a_retryable_error_says_when_to_come_back(harness: Harness):
+    @step
+    async def busy() -> str:
+        return "done"
+
+    @workflow
+    async def flow() -> str:
+        return await busy()
+
+    harness.fail(busy, RetryableError("429", retry_after="90s"))
+    began = harness.clock.now()
+    assert await (await start(flow)).result() == "done"
+    assert harness.clock.now() - began == pytest.approx(90, abs=1)
+
+
+async def test_every_attempt_has_the_same_idempotency_key_and_steps_have_different_ones(
+    harness: Harness,
+):
+    seen: list[tuple[int, str]] = []
+
+    @step(backoff="1s")
+    async def charge(amount: int) -> None:
+        context = step_context()
+        seen.append((context.attempt, context.idempotency_key))
+        if context.attempt < 3 and amount == 1:
+            raise ValueError("again")
+
+    @workflow
+    async def flow() -> None:
+        await charge(1)
+        await charge(2)
+
+    await (await start(flow)).result()
+    assert [attempt for attempt, _ in seen] == [1, 2, 3, 1]
+    assert len({key for _, key in seen[:3]}) == 1
+    assert seen[3][1] != seen[0][1]
+
+
+async def test_a_step_over_its_time_limit_is_cancelled_and_fails():
+    cleaned: list[bool] = []
+
+    @step(retries=0, timeout=0.05)
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(True)
+
+    @workflow
+    async def flow() -> str:
+        try:
+            await slow()
+        except StepTimeout as error:
+            return str(error)
+        return ""
+
+    async with Harness():
+        assert "slow took longer than 0.05 s" in await (await start(flow)).result()
+    assert cleaned == [True]
+
+
+async def test_heartbeats_put_off_the_idle_limit_and_silence_ends_the_attempt():
+    beats = 0
+
+    @step(retries=0, idle_timeout=0.2)
+    async def beating() -> str:
+        nonlocal beats
+        for _ in range(8):
+            await asyncio.sleep(0.05)
+            step_context().heartbeat()
+            beats += 1
+        await asyncio.Event().wait()
+        return ""
+
+    @workflow
+    async def flow() -> str:
+        try:
+            return await beating()
+        except StepTimeout as error:
+            return error.message
+
+    async with Harness():
+        assert await (await start(flow)).result() == "beating was silent for 0.2 s"
+    assert beats == 8
+
+
+async def test_a_thread_over_its_time_limit_is_told_and_left_behind():
+    told = threading.Event()
+
+    @step(retries=0, timeout=0.05)
+    def stubborn() -> None:
+        context = step_context()
+        while not context.cancelled:
+            time.sleep(0.005)
+        told.set()
+
+    @workflow
+    async def flow() -> str:
+        try:
+            await stubborn()
+        except StepTimeout:
+            return "timed out"
+        return ""
+
+    async with Harness():
+        assert await (await start(flow)).result() == "timed out"
+    assert told.wait(5)
+
+
+async def test_sys_exit_in_a_step_is_a_failure_of_the_step_not_of_the_worker(harness: Harness):
+    @step(retries=0)
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    @workflow
+    async def flow() -> str:
+        try:
+            await leave()
+        except Exception as error:
+            return str(error)
+        return ""
+
+    assert "sys.exit(3)" in await (await start(flow)).result()
+
+
+def test_a_step_cannot_be_a_method():
+    class Shop:
+        @step
+        async def sell(self, item: str) -> None: ...
+
+    with pytest.raises(UsageError, match="step on a method"):
+        _ = Shop().sell
+
+
+async def test_a_step_within_a_step_is_a_plain_call(harness: Harness):
+    @step
+    async def outer() -> int:
+        return await add(1, 1) + await add(2, 2)
+
+    @workflow
+    async def flow() -> int:
+        return await outer()
+
+    run = await start(flow)
+    assert await run.result() == 6
+    assert [s.name for s in await run.steps()] == ["outer"]
