@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 # Run-level events.
 RUN_CREATED: Final = "run.created"
+RUN_STARTED: Final = "run.started"
 RUN_COMPLETED: Final = "run.completed"
 RUN_FAILED: Final = "run.failed"
 RUN_CANCELLED: Final = "run.cancelled"

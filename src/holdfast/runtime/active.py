@@ -22,6 +22,7 @@ from holdfast.records import (
     RUN_COMPLETED,
     RUN_FAILED,
     RUN_PAUSED,
+    RUN_STARTED,
     RUN_STUCK,
     STEP_CANCELLED,
     STEP_COMPLETED,
@@ -106,13 +107,20 @@ class ActiveRun:
                 [],
             )
             return
+        starts = (event.at for event in self._journal if event.type == RUN_STARTED)
+        began_at = next(starts, None)
+        if began_at is None:
+            self.record(RUN_STARTED, lazy=True)
+        self._began_at = self._at if began_at is None else began_at
         self._rebuild()
 
     def _rebuild(self) -> None:
         if self._execution is not None:
             self._execution.close()
         try:
-            execution = Execution(self.engine.workflow(self.workflow), self._journal)
+            execution = Execution(
+                self.engine.workflow(self.workflow), self._journal, self._began_at
+            )
             self._execution = execution
             execution.replay()
         except HoldfastError as error:
@@ -236,8 +244,6 @@ class ActiveRun:
             when = command.deadline
             self._work[key] = Alarm(engine, when, lambda: self._close(key, WAIT_TIMED_OUT))
         elif isinstance(command, Child):
-            if command.opened is not None and key in self._history.revived:
-                engine.retry_child(command.facts["run"]["id"])
             self._work[key] = Alarm(engine, None, _nothing)
 
     @property

@@ -18,6 +18,10 @@ from holdfast.durations import seconds
 from holdfast.errors import NotFound, NotInWorkflow, Refused, RunStuck, UsageError
 from holdfast.ids import derived_id, new_id
 from holdfast.records import (
+    RUN_CREATED,
+    RUN_PAUSED,
+    RUN_RESUMED,
+    RUN_STUCK,
     STEP_COMPLETED,
     STEP_EDITED,
     Event,
@@ -196,7 +200,7 @@ async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) 
     body = execution()
     if body is None:
         engine = await ambient.current_engine()
-        created = await engine.create(_new_run(engine, workflow, input, lane, new_id("run")))
+        created = await engine.create(_new_run(engine, workflow, input, lane))
         return RunHandle(created.run.id, result)
     options = workflow.start_options
     request = {
@@ -230,15 +234,20 @@ async def start_by_name(name: str, input: bytes, *, key: str | None = None) -> R
     args, kwargs = workflow.signature.decode_arguments(input)
     checked = workflow.signature.encode_arguments(args, kwargs)
     lane = workflow.lane(args, kwargs)
-    created = await engine.create(_new_run(engine, workflow, checked, lane, new_id("run")))
+    created = await engine.create(_new_run(engine, workflow, checked, lane))
     return RunHandle(created.run.id, workflow.signature.result)
 
 
 def _new_run(
-    engine: Engine, workflow: Workflow[..., Any], input: bytes, lane: str | None, run_id: str
+    engine: Engine,
+    workflow: Workflow[..., Any],
+    input: bytes,
+    lane: str | None,
+    run_id: str | None = None,
 ) -> NewRun:
     options, limits = workflow.start_options, workflow.concurrency
     now = engine.clock.now()
+    run_id = run_id or new_id("run", at=now)
     return NewRun(
         id=run_id,
         workflow=workflow.name,
@@ -343,7 +352,7 @@ async def receive_webhook(token: str, payload: Any, *, id: str | None = None) ->
 
 def _forked(record: RunRecord, journal: Sequence[Event], now: float) -> NewRun:
     return NewRun(
-        id=new_id("run"),
+        id=new_id("run", at=now),
         workflow=record.workflow,
         version=record.version,
         input=b"",
@@ -380,7 +389,8 @@ def _history_before(
     if input is not None and result is not None:
         raise UsageError("replace a step's input or its result, not both")
     begin = starts[-1]
-    kept = [e for e in journal if e.seq < begin.seq and not e.type.startswith("run.")]
+    of_the_run = (RUN_CREATED, RUN_RESUMED, RUN_PAUSED, RUN_STUCK)
+    kept = [e for e in journal if e.seq < begin.seq and e.type not in of_the_run]
     history = [journal[0], *kept]
     if result is not None:
         value = codec_for(Any).encode(result, "$.result")

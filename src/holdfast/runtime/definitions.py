@@ -198,20 +198,20 @@ _workflows: dict[str, Workflow[..., Any]] = {}
 def register(workflow: Workflow[..., Any]) -> None:
     """Make a workflow known by its name in this process."""
     known = _workflows.get(workflow.name)
-    if known is not None and _place(known) != _place(workflow):
+    if known is not None and _place(known) and _place(workflow) not in (None, _place(known)):
         raise UsageError(
-            f"two workflows are named {workflow.name!r}: in {_place(known)[0]} and "
-            f"{_place(workflow)[0]}",
+            f"two workflows are named {workflow.name!r}: {_place(known)} and {_place(workflow)}",
             hint='give one another name: @workflow(name="…")',
         )
     _workflows[workflow.name] = workflow
 
 
-def _place(workflow: Workflow[..., Any]) -> tuple[str, str]:
+def _place(workflow: Workflow[..., Any]) -> str | None:
+    """Where a workflow is defined; None if within a function, as in tests: the newest counts."""
     qualname = workflow.function.__qualname__
-    if "<locals>" in qualname:  # made anew each time, as in tests: the newest counts
-        return "<locals>", ""
-    return workflow.function.__code__.co_filename, qualname
+    if "<locals>" in qualname:
+        return None
+    return f"{qualname} in {workflow.function.__code__.co_filename}"
 
 
 def registered() -> dict[str, Workflow[..., Any]]:

@@ -188,19 +188,15 @@ class Engine:
 
     def cancel_child(self, child: str) -> None:
         """The parent no longer waits for its child."""
-        self._errand(self._steer_child(self.store.request(child, "cancel", self.clock.now())))
+        self._errand(self._cancel_child(child))
 
-    def retry_child(self, child: str) -> None:
-        """The parent, retried, wants its failed child retried."""
-        self._errand(self._steer_child(self.store.retry(child, self.clock.now())))
-
-    async def _steer_child(self, request: Any) -> None:
+    async def _cancel_child(self, child: str) -> None:
         try:
-            await request
+            await self.store.request(child, "cancel", self.clock.now())
         except Refused:
-            return  # it has ended by itself, or was steered before: just as well
+            return  # it has ended by itself: just as well
         except StoreError as error:
-            log.error("a child could not be told: %s", error)
+            log.error("%s could not be told to cancel: %s", child, error)
 
     def failure_handler(self, run: ActiveRun, info: ErrorInfo) -> dict[str, Any] | None:
         """The run to start when this one fails, as its last event describes it."""

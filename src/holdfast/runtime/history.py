@@ -1,7 +1,8 @@
 """A journal, sorted for replay: what was asked, what came of it, and in which order.
 
 After a retry, what was recorded since the failure is not replayed in order, for the body now
-takes another way. It is kept, and handed out again to a command with the same place, name and
+takes another way. What the task that was struck and those above it did because of the failure is
+forgotten. The rest is kept, and handed out again to a command with the same place, name and
 arguments: what was paid for is not done twice.
 """
 
@@ -47,7 +48,7 @@ class History:
         """Arguments that a fork has replaced, by the step's key."""
         self.consumed: set[int] = set()
         """Messages that this run has taken."""
-        self.revived: set[str] = set()
+        self._revived: set[str] = set()
         """Keys whose failure a retry has voided."""
         self._asked: dict[str, Event] = {}
         self._kept: dict[str, tuple[Event, Event | None]] = {}
@@ -55,7 +56,7 @@ class History:
         void: set[int] = set()
         for place in retries:
             void.update(journal[place].facts["void"])
-        self.revived.update(event.key for event in journal if event.seq in void)
+        self._revived.update(event.key for event in journal if event.seq in void)
         started = 0
         for place in retries:
             self._sort_until_retry(journal[started:place], journal[place], void)
@@ -76,10 +77,15 @@ class History:
         failed_at = min(facts["void"], default=int(facts["failed_seq"]))
         valid = [event for event in events if event.seq not in void]
         self._sort([event for event in valid if event.seq < failed_at])
+        struck = {task_of(e.key) for e in events if e.seq in facts["void"]}
+        dropped: set[str] = set()
         for event in valid:
-            if event.seq > failed_at:
-                self._keep(event)
-        for key in self.revived:
+            if event.seq > failed_at and event.key not in dropped:
+                if event.type in COMMANDS and _concerned(task_of(event.key), struck):
+                    dropped.add(event.key)  # it was done because of the failure
+                else:
+                    self._keep(event)
+        for key in self._revived:
             self.retrying.pop(key, None)
 
     def _keep(self, event: Event) -> None:
@@ -87,7 +93,7 @@ class History:
         if event.type in COMMANDS and event.type != PATCH_MARKED:
             self._kept[event.key] = (event, event if completes_itself(event) else None)
         elif event.type == STEP_FAILED:
-            self.revived.add(event.key)  # what failed after the failure is tried again, too
+            self._revived.add(event.key)  # what failed after the failure is tried again, too
         elif event.type in COMPLETIONS and event.key in self._kept:
             self._kept[event.key] = (self._kept[event.key][0], event)
         elif event.type in COMPLETIONS:
@@ -138,3 +144,13 @@ def completes_itself(event: Event) -> bool:
 def is_delivery(event: Event) -> bool:
     """Whether the body has to be told of the event."""
     return event.type in COMPLETIONS or event.type == CANCEL_REQUESTED or completes_itself(event)
+
+
+def task_of(key: str) -> str:
+    """The path of the task that a command belongs to."""
+    return key.rpartition("/")[0]
+
+
+def _concerned(path: str, struck: set[str]) -> bool:
+    """Whether a task, or one it has made, was struck by the failure."""
+    return any(other == path or other.startswith(f"{path}.") for other in struck)

@@ -78,7 +78,9 @@ class Diverged(BaseException):
 class Execution:
     """One run's body in memory, at the point its journal has reached."""
 
-    def __init__(self, workflow: Workflow[..., Any], journal: Sequence[Event]) -> None:
+    def __init__(
+        self, workflow: Workflow[..., Any], journal: Sequence[Event], began_at: float
+    ) -> None:
         self.workflow = workflow
         self.history = History(journal)
         self.run_id = journal[0].run_id
@@ -100,7 +102,7 @@ class Execution:
         self._seed: str = facts["seed"]
         salt = hashlib.blake2b(self._seed.encode(), digest_size=6).digest()
         self.loop = WorkflowLoop(self, self._set_timer, int.from_bytes(salt, "big") << 8)
-        self.loop.advance(journal[0].at)
+        self.loop.advance(began_at)
         self._root = self._begin(journal[0].value or b"{}")
 
     # --- driving ---

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from holdfast.errors import NotFound, Refused
 from holdfast.records import (
+    CHILD_ENDED,
     CHILD_STARTED,
     COMPLETIONS,
     RUN_CANCELLED,
@@ -87,14 +88,23 @@ def retry(tx: Transaction, run_id: str, at: float) -> None:
         raise Refused(f"{run_id} is {run.status}: only a failed run can be retried")
     tx.flush()
     history = events.load(tx.connection, run_id)
-    failure = history[-1].facts
-    facts = {"void": failure.get("caused_by", []), "failed_seq": history[-1].seq}
-    _write(tx, run, RUN_RETRIED, at, facts)
+    void: list[int] = history[-1].facts.get("caused_by", [])
+    _write(tx, run, RUN_RETRIED, at, {"void": void, "failed_seq": history[-1].seq})
     limits = tx.execute(LIMITS, (run_id,)).fetchone()
     status = "pending" if lanes.has_room(tx, run.workflow, *limits) else "queued"
     tx.execute(REVIVE, (status, at, run_id))
-    reopen(tx, run_id, history)
+    for event in history:
+        if event.seq in void and event.type == CHILD_ENDED:
+            _retry_child(tx, event.facts["run_id"], at)
+    reopen(tx, run_id, [event for event in history if event.seq not in void])
     tx.due = True
+
+
+def _retry_child(tx: Transaction, child_id: str, at: float) -> None:
+    """The failure came from a child: it is the child that has to go on."""
+    child = queries.get(tx.connection, child_id)
+    if child is not None and child.status == "failed":
+        retry(tx, child_id, at)
 
 
 def fork(tx: Transaction, new: NewRun, source: str, history: Sequence[Event]) -> str:
