@@ -7,11 +7,10 @@ made inside a step is recorded against it without the layers knowing one another
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentStep:
+class CurrentStep(NamedTuple):
     """The step attempt that is executing."""
 
     run_id: str

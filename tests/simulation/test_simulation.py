@@ -13,7 +13,7 @@ from holdfast.ids import derived_id
 from holdfast.records import COMPLETIONS, RUN_ENDS, Event
 from holdfast.runtime.definitions import Workflow
 from holdfast.store import events, journal, mailbox, ownership
-from holdfast.store.base import NewRun
+from holdfast.store.base import Append, NewRun
 from holdfast.store.writer import Transaction
 from simulation.world import World
 
@@ -173,15 +173,14 @@ def test_the_same_seed_gives_the_same_trace():
 def test_without_fencing_the_simulation_finds_the_damage(monkeypatch: pytest.MonkeyPatch):
     """The negative control: if this passed, the seeds above would prove nothing."""
 
-    def unfenced(tx: Transaction, run_id: str, fence: int, new: list[Event]) -> bool:
+    def unfenced(tx: Transaction, append: Append) -> None:
         # As `journal.append`, without looking at the fence: whoever comes writes at the end.
-        last = tx.last_seq.get(run_id)
+        last = tx.last_seq.get(append.run_id)
         if last is None:
             query = "SELECT max(seq) FROM events WHERE run_id = ?"
-            last = tx.execute(query, (run_id,)).fetchone()[0] or 0
-        moved = [event._replace(seq=last + 1 + n) for n, event in enumerate(new)]
+            last = tx.execute(query, (append.run_id,)).fetchone()[0] or 0
+        moved = [event._replace(seq=last + 1 + n) for n, event in enumerate(append.events)]
         journal.write(tx, moved)
-        return run_id in tx.mail
 
     monkeypatch.setattr(journal, "append", unfenced)
     with pytest.raises((AssertionError, HoldfastError)):

@@ -16,8 +16,10 @@ from holdfast.clock import Timer as ClockTimer
 from holdfast.errors import CrashLoop, HoldfastError, LeaseLost
 from holdfast.ids import new_token
 from holdfast.records import (
+    ATTRIBUTES_SET,
     CANCEL_REQUESTED,
     CHILD_ENDED,
+    PATCH_MARKED,
     RUN_CANCELLED,
     RUN_COMPLETED,
     RUN_FAILED,
@@ -88,6 +90,7 @@ class ActiveRun:
         self._seq = journal[-1].seq
         self._at = journal[-1].at
         self._work: dict[str, Work] = {}
+        self._unwritten: list[Event] = []
         self._unacknowledged: deque[Append] = deque()
         self._refused: int = 0
         self._seen_mail: set[int] = set()
@@ -136,8 +139,8 @@ class ActiveRun:
 
     def _on_the_way(self) -> set[str]:
         """Keys of events that are recorded but not on disk: their commands are taken care of."""
-        events = (event for append in self._unacknowledged for event in append.events)
-        return {event.key for event in events if event.key}
+        events = [event for append in self._unacknowledged for event in append.events]
+        return {event.key for event in (*events, *self._unwritten) if event.key}
 
     # --- the journal ---
 
@@ -150,14 +153,27 @@ class ActiveRun:
         *,
         lazy: bool = False,
     ) -> None:
-        """Append an event; once it is on disk, whoever it concerns is told."""
+        """Append an event; once it is on disk, whoever it concerns is told.
+
+        `lazy`: nothing waits for it, so it need not have a commit of its own.
+        """
         self._seq += 1
         self._at = max(self._at, self.engine.clock.now())
-        event = Event(self.id, self._seq, type, key, self._at, facts, value)
-        append = Append(self.id, self.fence, [event], lambda error: self._recorded(append, error))
+        self._unwritten.append(Event(self.id, self._seq, type, key, self._at, facts, value))
+        if lazy:
+            self.engine.write_soon(self)
+        else:
+            self.write_out()
+
+    def write_out(self) -> None:
+        """Hand what is recorded to the store."""
+        if not self._unwritten or self.gone:
+            return
+        append = Append(self.id, self.fence, self._unwritten, self._recorded)
+        self._unwritten = []
         self._unacknowledged.append(append)
         if not self._refused:
-            self.engine.store.append(append, lazy=lazy)
+            self.engine.store.append(append)
         else:
             self._refused += 1  # it goes out with those that have to be tried again
 
@@ -227,8 +243,8 @@ class ActiveRun:
     def _open(self, command: Command) -> None:
         if isinstance(command, Webhook):
             command.facts["token"] = new_token()
-        quiet = command.type in (STEP_STARTED, TIMER_SET) or command.future is None
-        self.record(command.type, command.key, command.meta(), command.value, lazy=quiet)
+        unhurried = command.type in _UNHURRIED
+        self.record(command.type, command.key, command.meta(), command.value, lazy=unhurried)
         self._undertake(command)
 
     def _undertake(self, command: Command) -> None:
@@ -367,7 +383,7 @@ class ActiveRun:
         self.record(RUN_STUCK, facts=json.dumps(facts))
 
     def _pause_if_quiet(self) -> None:
-        if self._pausing and not self.gone and not self._busy and not self._unacknowledged:
+        if self._pausing and not self.gone and not self._busy and self._all_written:
             self._stop_work()
             self.record(RUN_PAUSED)
 
@@ -387,7 +403,11 @@ class ActiveRun:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do until an alarm rings or mail comes."""
-        return not self._unacknowledged and not self._busy and not self.gone
+        return self._all_written and not self._busy and not self.gone
+
+    @property
+    def _all_written(self) -> bool:
+        return not self._unwritten and not self._unacknowledged
 
     @property
     def due_at(self) -> float | None:
@@ -405,6 +425,8 @@ class ActiveRun:
 
 
 _ENDS = frozenset({RUN_COMPLETED, RUN_FAILED, RUN_CANCELLED, RUN_STUCK, RUN_PAUSED})
+
+_UNHURRIED = frozenset({STEP_STARTED, TIMER_SET, PATCH_MARKED, ATTRIBUTES_SET})
 
 
 def _nothing() -> None:

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from holdfast.durations import seconds
-from holdfast.errors import NotFound, NotInWorkflow, Refused, RunStuck, UsageError
+from holdfast.errors import NotFound, NotInWorkflow, PayloadTooLarge, Refused, RunStuck, UsageError
 from holdfast.ids import derived_id, new_id
 from holdfast.records import (
     RUN_CREATED,
@@ -194,14 +194,15 @@ async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) 
     """
     if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"{workflow!r} is no workflow", hint="mark it with @workflow")
-    input = workflow.signature.encode_arguments(args, kwargs)
     result = workflow.signature.result
     lane = workflow.lane(args, kwargs)
-    body = execution()
-    if body is None:
+    if execution() is None:
         engine = await ambient.current_engine()
+        limit = engine.settings.max_payload
+        input = workflow.signature.encode_arguments(args, kwargs, limit)
         created = await engine.create(_new_run(engine, workflow, input, lane))
         return RunHandle(created.run.id, result)
+    input = workflow.signature.encode_arguments(args, kwargs)
     options = workflow.start_options
     request = {
         "workflow": workflow.name,
@@ -232,7 +233,7 @@ async def start_by_name(name: str, input: bytes, *, key: str | None = None) -> R
     engine = await ambient.current_engine()
     workflow = find_workflow(name).options(key=key)
     args, kwargs = workflow.signature.decode_arguments(input)
-    checked = workflow.signature.encode_arguments(args, kwargs)
+    checked = workflow.signature.encode_arguments(args, kwargs, engine.settings.max_payload)
     lane = workflow.lane(args, kwargs)
     created = await engine.create(_new_run(engine, workflow, checked, lane))
     return RunHandle(created.run.id, workflow.signature.result)
@@ -331,6 +332,8 @@ async def _send_event(event: dict[str, Any]) -> bool:
 
 async def _send(name: str, data: bytes, event_id: str, run: str | None) -> bool:
     engine = await ambient.current_engine()
+    if len(data) > engine.settings.max_payload:
+        raise PayloadTooLarge(f"the payload of {name!r} has {len(data):,} bytes: over the limit")
     if run is not None and await engine.store.get(run) is None:
         raise _no_run(run)
     return await engine.store.send(name, data, event_id, run, engine.clock.now())

@@ -22,7 +22,7 @@ from typing import Any
 from holdfast.errors import CodecError, PayloadTooLarge
 
 MAX_BYTES = 64 * 1024 * 1024
-"""The largest single value that is stored, unless configured otherwise."""
+"""The largest single value that is stored, unless the settings say otherwise."""
 
 CONFIG: Any = {
     "ser_json_bytes": "base64",
@@ -123,11 +123,10 @@ def codec_for(hint: Any) -> Codec:
 class Signature:
     """How a function's arguments and result are stored: by parameter name."""
 
-    def __init__(self, function: Callable[..., Any], limit: int = MAX_BYTES) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.name = function.__name__
         self._signature = inspect.signature(function)
         self._hints = _hints(function)
-        self._limit = limit
 
     @cached_property
     def result(self) -> Codec:
@@ -177,20 +176,22 @@ class Signature:
     def _untyped(self) -> list[str]:
         return [name for name, hint in self._types.items() if hint is Any]
 
-    def encode_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    def encode_arguments(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int = MAX_BYTES
+    ) -> bytes:
         """A call's arguments as a JSON object, defaults included."""
         if not kwargs and len(args) == len(self._positional):
             values = dict(zip(self._positional, args, strict=True))  # binding takes 3 µs
         else:
             values = self._bind(args, kwargs)
         try:
-            text = self._whole.encode(self._record(**values), "$", self._limit)
+            text = self._whole.encode(self._record(**values), "$", limit)
         except CodecError:
             for name, value in values.items():  # again, one by one, to name the guilty one
-                codec_for(self._types[name]).encode(value, f"$.{name}", self._limit)
+                codec_for(self._types[name]).encode(value, f"$.{name}", limit)
             raise
         for name in self._untyped:
-            codec_for(Any).encode(values[name], f"$.{name}", self._limit)
+            codec_for(Any).encode(values[name], f"$.{name}", limit)
         return text
 
     @cached_property
@@ -225,8 +226,8 @@ class Signature:
                 positional.append(value)
         return tuple(positional), named
 
-    def encode_result(self, value: Any) -> bytes:
-        return self.result.encode(value, "$.result", self._limit)
+    def encode_result(self, value: Any, limit: int = MAX_BYTES) -> bytes:
+        return self.result.encode(value, "$.result", limit)
 
     def decode_result(self, text: bytes) -> Any:
         return self.result.decode(text, "$.result")

@@ -6,6 +6,7 @@ A command is opened by one event and closed by another. The opening event says w
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,15 +20,15 @@ from holdfast.records import (
     WEBHOOK_CREATED,
     Event,
 )
-from holdfast.runtime.loop import WorkflowFuture, WorkflowTimer
+from holdfast.runtime.loop import WorkflowTimer
 
 if TYPE_CHECKING:
     from holdfast.runtime.codec import Codec
     from holdfast.runtime.definitions import Step
 
 
-class CommandFuture(WorkflowFuture):
-    """What the body awaits; tells when the body no longer wants it."""
+class CommandFuture(asyncio.Future[Any]):
+    """What a command's coroutine awaits; tells when the body no longer wants it."""
 
     on_cancel: Callable[[], None] | None = None
 
@@ -69,6 +70,9 @@ class Command:
 class StepCall(Command):
     step: Step[..., Any] = None  # type: ignore[assignment]
     type: str = STEP_STARTED
+
+    def meta(self) -> str:
+        return self.step.meta
 
     def same_as(self, recorded: Event) -> bool:
         if recorded.type != self.type or recorded.facts.get("name") != self.name:

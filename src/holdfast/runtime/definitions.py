@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import json
 import types
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ class Step(Generic[P, R]):
             raise UsageError(f"{retries} retries are not possible")
         self.function = function
         self.name = name or function.__name__
+        self.meta = json.dumps({"name": self.name})
+        """What each call of it says in the journal, besides the arguments."""
         self.is_async = inspect.iscoroutinefunction(function)
         self.retries = retries
         self.backoff = as_backoff(backoff)

@@ -76,6 +76,7 @@ class Engine:
         self._began = self.clock.now()
         self._idle: dict[str, float] = {}
         self._troubled: set[ActiveRun] = set()
+        self._unhurried: set[ActiveRun] = set()
         self._claiming = True
         self._mail = False
         self._renew_at = 0.0
@@ -93,6 +94,7 @@ class Engine:
     async def open(self) -> None:
         """Open the store and begin to work."""
         self.context = contextvars.copy_context()
+        self.callback_context = contextvars.Context()
         self.store.on_change = self._changed
         await self.store.open()
         if self.works:
@@ -168,6 +170,18 @@ class Engine:
         self._idle.pop(run.id, None)
         self._troubled.discard(run)
 
+    def write_soon(self, run: ActiveRun) -> None:
+        """A run has something to write that nothing waits for: with the next, or in a while."""
+        if not self._unhurried:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.settings.unhurried_seconds, self._write_unhurried)
+        self._unhurried.add(run)
+
+    def _write_unhurried(self) -> None:
+        unhurried, self._unhurried = self._unhurried, set()
+        for run in unhurried:
+            run.write_out()
+
     def trouble(self, run: ActiveRun, error: HoldfastError) -> None:
         """The store refuses to write; keep trying."""
         if not self._troubled:
@@ -232,7 +246,7 @@ class Engine:
         run = ActiveRun(self, claim, journal)
         self.runs[run.id] = run
         # In a callback, not in our task: the body is driven with no other task current.
-        asyncio.get_running_loop().call_soon(run.begin, context=contextvars.Context())
+        asyncio.get_running_loop().call_soon(run.begin, context=self.callback_context)
 
     # --- tending ---
 

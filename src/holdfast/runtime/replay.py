@@ -32,7 +32,7 @@ from holdfast.records import (
     Event,
 )
 from holdfast.runtime import delivery, failures
-from holdfast.runtime.codec import Codec
+from holdfast.runtime.codec import MAX_BYTES, Codec
 from holdfast.runtime.commands import (
     Child,
     Command,
@@ -79,9 +79,14 @@ class Execution:
     """One run's body in memory, at the point its journal has reached."""
 
     def __init__(
-        self, workflow: Workflow[..., Any], journal: Sequence[Event], began_at: float
+        self,
+        workflow: Workflow[..., Any],
+        journal: Sequence[Event],
+        began_at: float,
+        max_payload: int = MAX_BYTES,
     ) -> None:
         self.workflow = workflow
+        self._max_payload = max_payload
         self.history = History(journal)
         self.run_id = journal[0].run_id
         self.issued: list[Command] = []
@@ -207,7 +212,8 @@ class Execution:
         error = error or self.loop.unretrieved()
         if error is None:
             try:
-                return Completed(self.workflow.signature.encode_result(self._root.result()))
+                signature, result = self.workflow.signature, self._root.result()
+                return Completed(signature.encode_result(result, self._max_payload))
             except HoldfastError as unstorable:
                 error = unstorable
         origins = failures.chain(error)
@@ -272,7 +278,7 @@ class Execution:
     async def call_step(
         self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        value = step.signature.encode_arguments(args, kwargs)
+        value = step.signature.encode_arguments(args, kwargs, self._max_payload)
         return await self._await(
             StepCall(key=self.next_key(), name=step.name, value=value, step=step)
         )
@@ -327,7 +333,7 @@ class Execution:
     ) -> Any:
         """Run a child and wait for it. Its id comes from ours: asked twice, it is created once."""
         key = self.next_key()
-        input = workflow.signature.encode_arguments(args, kwargs)
+        input = workflow.signature.encode_arguments(args, kwargs, self._max_payload)
         options, limits = workflow.start_options, workflow.concurrency
         child_id = derived_id("run", self.run_id, key)
         command = Child(key=key, name=workflow.name, value=input)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.runtime.codec import MAX_BYTES
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -21,10 +23,14 @@ class Settings:
     claim_batch: int = 100
     crash_limit: int = 10
     """A run is stopped after so many workers in a row died with it and without progress."""
+    max_payload: int = MAX_BYTES
+    """The largest argument, result or event that is stored, in bytes."""
     threads: int = 32
     """For steps that are plain functions."""
     cancel_seconds: float = 5.0
     """How long to wait at closing for interrupted steps to clean up."""
+    unhurried_seconds: float = 0.01
+    """How long an event that nothing waits for (a step began) may wait for company."""
     store_retry_seconds: float = 0.5
     replay_always: bool = False
     """Throw the body away and replay it after every event: slow, and the strictest test."""

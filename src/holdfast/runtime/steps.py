@@ -7,7 +7,6 @@ of a step is reported to the run, which records it.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Timer as ClockTimer
@@ -68,7 +67,7 @@ class StepWork:
         context = self._run.engine.context.copy()
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._attempt(), context=context)
-        self._task.add_done_callback(self._ended, context=contextvars.Context())
+        self._task.add_done_callback(self._ended, context=self._run.engine.callback_context)
 
     async def _attempt(self) -> bytes:
         run, step = self._run, self._step
@@ -90,7 +89,7 @@ class StepWork:
             result = await self._call(args, kwargs)
         else:
             result = await self._call_in_time(args, kwargs)
-        return step.signature.encode_result(result)
+        return step.signature.encode_result(result, run.engine.settings.max_payload)
 
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         function = self._run.engine.substitute(self._step)

@@ -64,8 +64,11 @@ class Append:
     run_id: str
     fence: int
     events: list[Event]
-    done: Callable[[HoldfastError | None], None]
+    done: Callable[[Append, HoldfastError | None], None]
     """Called on the store's loop once the events are on disk, or have been refused."""
+
+    def settle(self, _value: object, error: HoldfastError | None) -> None:
+        self.done(self, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
     # the journal
-    def append(self, append: Append, *, lazy: bool = False) -> None: ...
+    def append(self, append: Append) -> None: ...
     async def load(self, run_id: str) -> list[Event]: ...
     async def last_event(self, run_id: str) -> Event: ...
 

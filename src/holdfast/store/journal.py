@@ -13,6 +13,7 @@ from holdfast.errors import LeaseLost, StoreError
 from holdfast.records import Event
 from holdfast.store import events as rows
 from holdfast.store import projections
+from holdfast.store.base import Append
 from holdfast.store.writer import Transaction
 
 CHECK_FENCE = """
@@ -20,8 +21,9 @@ SELECT (SELECT max(seq) FROM events WHERE run_id = runs.id) FROM runs WHERE id =
 """
 
 
-def append(tx: Transaction, run_id: str, fence: int, events: Sequence[Event]) -> bool:
-    """Add events to a journal and project them; says whether the run has mail."""
+def append(tx: Transaction, append: Append) -> None:
+    """Add events to a journal, and everything that follows from them."""
+    run_id, fence, events = append.run_id, append.fence, append.events
     found = tx.execute(CHECK_FENCE, (run_id, fence)).fetchone()
     if found is None:
         raise LeaseLost(f"{run_id} belongs to another worker now (fence {fence} is old)")
@@ -29,7 +31,6 @@ def append(tx: Transaction, run_id: str, fence: int, events: Sequence[Event]) ->
     if events[0].seq != last + 1:
         raise StoreError(f"{run_id}: event {events[0].seq} does not follow event {last}")
     write(tx, events)
-    return run_id in tx.mail
 
 
 def write(tx: Transaction, events: Sequence[Event]) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -102,12 +103,10 @@ class SqliteStore:
         self,
         operation: Callable[[Transaction], T],
         done: Callable[[T, HoldfastError | None], None],
-        *,
-        lazy: bool = False,
     ) -> None:
         if self._writer is None:
             raise StoreError(f"{self.name} is closed")
-        self._writer.submit(operation, done, lazy=lazy)
+        self._writer.submit(operation, done)
 
     async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         if self._writer is None:
@@ -120,14 +119,8 @@ class SqliteStore:
 
     # --- the journal ---
 
-    def append(self, append: Append, *, lazy: bool = False) -> None:
-        def operation(tx: Transaction) -> None:
-            journal.append(tx, append.run_id, append.fence, append.events)
-
-        def done(_value: None, error: HoldfastError | None) -> None:
-            append.done(error)
-
-        self._submit(operation, done, lazy=lazy)
+    def append(self, append: Append) -> None:
+        self._submit(partial(journal.append, append=append), append.settle)
 
     async def load(self, run_id: str) -> list[Event]:
         return await self._read(lambda c: events.load(c, run_id))

@@ -4,8 +4,7 @@ An operation is a function of a `Transaction`. It may refuse by raising a Holdfa
 it writes anything; then it alone fails. Any other error rolls the whole batch back, and its
 operations are tried one by one, so that the guilty one alone fails.
 
-Whoever submits gets a callback on the loop once the commit is on disk. Lazy operations wait a
-little for company: they ride along with the next urgent one.
+Whoever submits gets a callback on the loop once the commit is on disk.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ INSERT_EVENT = """
 INSERT INTO events (run_id, seq, type, key, at, meta, value, blob, hash)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-
-LAZY_SECONDS = 0.01
 
 
 @dataclass(slots=True)
@@ -111,7 +108,7 @@ def _transaction(connection: sqlite3.Connection, items: list[Item]) -> tuple[lis
 class Writer(Protocol):
     """Carries operations to the database, in the order they were submitted."""
 
-    def submit(self, operation: Operation, done: Done, *, lazy: bool = False) -> None: ...
+    def submit(self, operation: Operation, done: Done) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -129,27 +126,19 @@ class ThreadWriter:
         self._loop = asyncio.get_running_loop()
         self._pending: list[Item] = []
         self._flush_scheduled = False
-        self._lazy_timer: asyncio.TimerHandle | None = None
         self._queue: SimpleQueue[list[Item] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="holdfast-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, operation: Operation, done: Done, *, lazy: bool = False) -> None:
+    def submit(self, operation: Operation, done: Done) -> None:
         self._pending.append((operation, done))
-        if self._flush_scheduled:
-            return
-        if not lazy:
+        if not self._flush_scheduled:
             # At the end of this turn of the loop: whatever else this turn brings comes along.
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
-        elif self._lazy_timer is None:
-            self._lazy_timer = self._loop.call_later(LAZY_SECONDS, self._flush)
 
     def _flush(self) -> None:
         self._flush_scheduled = False
-        if self._lazy_timer is not None:
-            self._lazy_timer.cancel()
-            self._lazy_timer = None
         if self._pending:
             self._queue.put(self._pending)
             self._pending = []
@@ -204,7 +193,7 @@ class InlineWriter:
         self._pending: list[Item] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def submit(self, operation: Operation, done: Done, *, lazy: bool = False) -> None:
+    def submit(self, operation: Operation, done: Done) -> None:
         self._pending.append((operation, done))
         if self._timer is None:
             self._timer = self._loop.call_later(self._delay(), self._flush)
