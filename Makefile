@@ -23,6 +23,16 @@ demo: $(STAMP) ## run the demo: a workflow killed with -9 that goes on by itself
 test: $(STAMP) ## the whole test suite
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
+bench: $(STAMP) .bench-venv/.ready ## measure, beside peers, in one run
+	@cd bench/runtime && ../../$(BIN)/python peers.py
+	@cd bench/runtime && ../../$(BIN)/python scale.py
+
+.bench-venv/.ready: bench/peers.in
+	@echo "setup: installing the peers into .bench-venv" >&2
+	@$(PYTHON) -m venv .bench-venv
+	@.bench-venv/bin/python -m pip install -q --disable-pip-version-check -r bench/peers.in
+	@touch $@
+
 check: $(STAMP) ## format, lint, types, import layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
