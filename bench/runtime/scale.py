@@ -1,6 +1,7 @@
 """How Holdfast scales: long histories, many sleepers, idle workers, quick starts."""
 
 import asyncio
+import itertools
 import json
 import os
 import resource
@@ -71,7 +72,7 @@ async def long_history(folder: str) -> dict[str, float]:
         while len(moments) < STEPS:
             await asyncio.sleep(0.05)
         await until_waiting(engine)
-    gaps = [b - a for a, b in zip(moments, moments[1:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(moments)]
     early, late = statistics.median(gaps[5:505]), statistics.median(gaps[-500:])
     async with open_engine(path, settings=settings) as engine:
         run = (await list_runs()).runs[0]

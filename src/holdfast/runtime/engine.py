@@ -156,6 +156,8 @@ class Engine:
 
     def settled(self, run: ActiveRun) -> None:
         """A run has blocked: it may be idle from now on."""
+        if run.gone:
+            return
         self._idle[run.id] = self.clock.now()
         if len(self.runs) > self.settings.max_runs:
             self._prod.set()
@@ -308,15 +310,17 @@ class Engine:
     async def _give_back_idle(self, now: float) -> None:
         crowded = len(self.runs) >= self.settings.max_runs
         patience = 0.0 if crowded else self.settings.idle_seconds
+        releases: list[Any] = []
         for run_id, since in list(self._idle.items()):
-            run = self.runs.get(run_id)
-            if run is None or now < since + patience:
+            run = self.runs[run_id]
+            if now < since + patience:
                 continue
-            del self._idle[run_id]
             if run.idle:
-                due_at, fence = run.due_at, run.fence
+                releases.append(self.store.release(run_id, run.fence, run.due_at))
                 run.abandon()
-                await self.store.release(run_id, fence, due_at)
+            else:
+                self._idle[run_id] = now  # look again in a while
+        await asyncio.gather(*releases)
 
     async def _claim(self, now: float) -> None:
         room = self.settings.max_runs - len(self.runs)
@@ -327,8 +331,7 @@ class Engine:
             limit = min(room, self.settings.claim_batch)
             claims = await self.store.claim(self.me, known, limit, lost)
             self._renew_at = self._renew_at or self._next_renewal()
-            for claim in claims:
-                await self._take_up(claim)
+            await asyncio.gather(*(self._take_up(claim) for claim in claims))
             self._mail = self._mail or bool(claims)
             self._claiming = self._claiming or len(claims) == limit
             due = await self.store.next_due(known)
