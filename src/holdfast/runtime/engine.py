@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import CorruptEvent, HoldfastError, Refused, StoreError
+from holdfast.errors import CorruptEvent, HoldfastError, StoreError
 from holdfast.ids import derived_id, new_id
 from holdfast.records import RUN_CREATED, ErrorInfo, Event, Worker
 from holdfast.runtime import guard
@@ -84,7 +84,6 @@ class Engine:
         self._due: float | None = None
         """When the next unowned run is due."""
         self._prod = asyncio.Event()
-        self._errands: set[asyncio.Task[Any]] = set()
         self._tending: asyncio.Task[None] | None = None
         self._resting = False
         self._closing = False
@@ -113,7 +112,7 @@ class Engine:
             await asyncio.wait(tasks, timeout=grace)
         for run in list(self.runs.values()):
             run.abandon()
-        interrupted = {task for task in tasks if not task.done()} | self._errands
+        interrupted = {task for task in tasks if not task.done()}
         if interrupted:
             await asyncio.wait(interrupted, timeout=self.settings.cancel_seconds)
         self.watchers.close()
@@ -194,23 +193,6 @@ class Engine:
         troubled, self._troubled = self._troubled, set()
         for run in troubled:
             run.try_again()
-
-    def _errand(self, coroutine: Any) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
-
-    def cancel_child(self, child: str) -> None:
-        """The parent no longer waits for its child."""
-        self._errand(self._cancel_child(child))
-
-    async def _cancel_child(self, child: str) -> None:
-        try:
-            await self.store.request(child, "cancel", self.clock.now())
-        except Refused:
-            return  # it has ended by itself: just as well
-        except StoreError as error:
-            log.error("%s could not be told to cancel: %s", child, error)
 
     def failure_handler(self, run: ActiveRun, info: ErrorInfo) -> dict[str, Any] | None:
         """The run to start when this one fails, as its last event describes it."""
