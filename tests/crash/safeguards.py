@@ -60,13 +60,13 @@ def deliver_out_of_order() -> None:
 
 def append_without_fence() -> None:
     """Let whoever asks write at the end of a journal."""
-    from holdfast.store import journal
+    from holdfast.store import journal, projections
 
     def append(tx: Any, run_id: str, _fence: int, events: Any) -> bool:
         sql = "SELECT max(seq) FROM events WHERE run_id = ?"
         last = tx.last_seq.get(run_id) or tx.execute(sql, (run_id,)).fetchone()[0]
         placed = [event._replace(seq=last + place) for place, event in enumerate(events, start=1)]
-        journal.write(tx, placed)
+        projections.write(tx, placed)
         return run_id in tx.mail
 
     journal.append = append

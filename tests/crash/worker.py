@@ -166,7 +166,8 @@ async def _work(order: Order) -> Any:
             raise RuntimeError((await run.record()).error)
         async for _ in engine.watchers.changes():  # children that were cut off may still clean up
             if all(each.ended for each in (await list_runs()).runs):
-                return waiting.result()
+                break
+        return waiting.result()
 
 
 async def _stuck(run: Any) -> None:
