@@ -98,6 +98,7 @@ class ActiveRun:
         self._seen_mail: set[int] = set()
         self._dropped_children = _dropped_children(journal)
         self._pausing = False
+        self._parked = False
         self._execution: Execution | None = None
 
     # --- beginning ---
@@ -213,7 +214,7 @@ class ActiveRun:
     def _tell(self, event: Event) -> None:
         if event.type in _ENDS:
             self.abandon()
-        elif is_delivery(event) and not self._pausing:
+        elif is_delivery(event) and not self._pausing and not self._parked:
             self._deliver(event)
         self._pause_if_quiet()
 
@@ -327,6 +328,8 @@ class ActiveRun:
         """Look at a piece of mail; False if it is of no use and can be thrown away."""
         if mail.id in self._seen_mail or self._pausing or self._execution is None:
             return True
+        if self._parked:
+            return True  # it is for whoever goes on with the run
         self._seen_mail.add(mail.id)
         command = self._execution.open.get(mail.key)
         if mail.kind == "cancel":
@@ -384,6 +387,7 @@ class ActiveRun:
 
     def _park(self, error: HoldfastError) -> None:
         """The run can't go on with this code or this journal: keep it for somebody to look."""
+        self._parked = True
         self._stop_work()
         known = self.engine.workflow(self.workflow).version
         described = failures.describe(error).as_json()
