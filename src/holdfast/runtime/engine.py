@@ -17,6 +17,7 @@ import logging
 import os
 import platform
 import random
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -77,6 +78,7 @@ class Engine:
         self._idle: dict[str, float] = {}
         self._troubled: set[ActiveRun] = set()
         self._unhurried: set[ActiveRun] = set()
+        self._claimed: deque[Claim] = deque()
         self._claiming = True
         self._mail = False
         self._renew_at = 0.0
@@ -271,6 +273,7 @@ class Engine:
             self._renew_at = self._next_renewal()
             await self.store.renew(self.me)
         await self._give_back_idle(now)
+        await self._take_up_claimed()
         if self._claiming or now >= self._look_at:
             self._claiming = False
             await self._claim(now)
@@ -309,8 +312,8 @@ class Engine:
             limit = min(room, self.settings.claim_batch)
             claims = await self.store.claim(self.me, known, limit, lost)
             self._renew_at = self._renew_at or self._next_renewal()
-            for claim in claims:
-                await self._take_up(claim)
+            self._claimed.extend(claims)
+            await self._take_up_claimed()
             self._mail = self._mail or bool(claims)
             self._claiming = self._claiming or len(claims) == limit
             due = await self.store.next_due(known)
@@ -318,6 +321,12 @@ class Engine:
         self._look_at = min(now + self.settings.sweep_seconds, due or float("inf"))
         if self._mail or self._claiming:
             self._prod.set()
+
+    async def _take_up_claimed(self) -> None:
+        # One by one: if the store fails on the way, the rest is still ours to take up.
+        while self._claimed:
+            await self._take_up(self._claimed[0])
+            self._claimed.popleft()
 
     async def _take_up(self, claim: Claim) -> None:
         try:
@@ -327,5 +336,9 @@ class Engine:
             described = ErrorInfo(error.kind, error.message).as_json()
             facts = {"error": described}
             await self.store.park(claim.run.id, claim.fence, facts, self.clock.now())
-            return
-        self._activate(claim, journal)
+        except StoreError as error:
+            log.error("%s can't be read, trying again: %s", claim.run.id, error)
+            later = self.clock.now() + self.settings.store_retry_seconds
+            await self.store.release(claim.run.id, claim.fence, later)
+        else:
+            self._activate(claim, journal)
