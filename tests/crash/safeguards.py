@@ -62,12 +62,11 @@ def append_without_fence() -> None:
     """Let whoever asks write at the end of a journal."""
     from holdfast.store import journal, projections
 
-    def append(tx: Any, run_id: str, _fence: int, events: Any) -> bool:
+    def append(tx: Any, append: Any) -> None:
         sql = "SELECT max(seq) FROM events WHERE run_id = ?"
-        last = tx.last_seq.get(run_id) or tx.execute(sql, (run_id,)).fetchone()[0]
-        placed = [event._replace(seq=last + place) for place, event in enumerate(events, start=1)]
-        projections.write(tx, placed)
-        return run_id in tx.mail
+        last = tx.last_seq.get(append.run_id) or tx.execute(sql, (append.run_id,)).fetchone()[0]
+        events = enumerate(append.events, start=1)
+        projections.write(tx, [event._replace(seq=last + place) for place, event in events])
 
     journal.append = append
 

@@ -337,6 +337,8 @@ class ActiveRun:
         elif mail.kind == "pause":
             self._pausing = True
             self._pause_if_quiet()
+        elif mail.damaged is not None and mail.key in self._work:
+            self._park(mail.damaged)
         elif mail.kind == "ended" and mail.ended is not None and mail.key in self._work:
             ended = mail.ended
             facts = {"run_id": ended.run_id, "type": ended.type, "facts": ended.facts}

@@ -38,7 +38,10 @@ from holdfast.store.writer import Transaction
 END = """
 UPDATE runs SET status = ?, error = ?, finished_at = ?, owner = NULL, due_at = NULL WHERE id = ?
 """
-LAST_SEQ = "SELECT max(seq) FROM events WHERE run_id = ?"
+LAST_SEQ = """
+SELECT max(claim_seq, coalesce((SELECT max(seq) FROM events WHERE run_id = runs.id), 0))
+FROM runs WHERE id = ?
+"""
 PARK = "UPDATE runs SET status = ?, error = ?, owner = NULL, due_at = NULL WHERE id = ?"
 
 
@@ -62,7 +65,7 @@ def write_unowned(
     tx: Transaction, run_id: str, type: str, at: float, facts: dict[str, Any]
 ) -> None:
     """Add an event to the journal of a run that nobody owns, as if claimed for a moment."""
-    last = tx.last_seq.get(run_id) or int(tx.execute(LAST_SEQ, (run_id,)).fetchone()[0])
+    last = tx.last_seq.get(run_id) or tx.execute(LAST_SEQ, (run_id,)).fetchone()[0]
     tx.execute("UPDATE runs SET fence = fence + 1 WHERE id = ?", (run_id,))
     write(tx, [Event(run_id, last + 1, type, "", at, json.dumps(facts))])
 

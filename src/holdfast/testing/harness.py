@@ -162,7 +162,7 @@ class _HarnessEngine(Engine):
         """Stop as a killed process does. Nothing is written, nobody is told."""
         self._closing = True
         steps = [step.task for run in self.runs.values() for step in run.steps_under_way]
-        tasks = [task for task in (self._tending, *steps) if task is not None]
+        tasks: list[asyncio.Task[Any]] = [t for t in (self._tending, *steps) if t is not None]
         for task in tasks:
             task.cancel()
         for run in list(self.runs.values()):
