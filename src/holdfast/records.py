@@ -43,6 +43,8 @@ CHILD_ENDED: Final = "child.ended"
 STEP_RETRYING: Final = "step.retrying"
 STEP_CANCELLED: Final = "step.cancelled"
 STEP_EDITED: Final = "step.edited"
+CHILD_DROPPED: Final = "child.dropped"
+"""The body no longer waits for a child: the child is cancelled with this event's commit."""
 
 COMMANDS: Final = frozenset(
     {

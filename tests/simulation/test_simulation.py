@@ -12,7 +12,7 @@ from holdfast import HoldfastError, sleep, step, step_context, wait_for_event, w
 from holdfast.ids import derived_id
 from holdfast.records import COMPLETIONS, RUN_ENDS, Event
 from holdfast.runtime.definitions import Workflow
-from holdfast.store import events, journal, mailbox, ownership
+from holdfast.store import events, journal, mailbox, ownership, projections
 from holdfast.store.base import Append, NewRun
 from holdfast.store.writer import Transaction
 from simulation.world import World
@@ -180,7 +180,7 @@ def test_without_fencing_the_simulation_finds_the_damage(monkeypatch: pytest.Mon
             query = "SELECT max(seq) FROM events WHERE run_id = ?"
             last = tx.execute(query, (append.run_id,)).fetchone()[0] or 0
         moved = [event._replace(seq=last + 1 + n) for n, event in enumerate(append.events)]
-        journal.write(tx, moved)
+        projections.write(tx, moved)
 
     monkeypatch.setattr(journal, "append", unfenced)
     with pytest.raises((AssertionError, HoldfastError)):

@@ -18,12 +18,14 @@ from holdfast.ids import new_token
 from holdfast.records import (
     ATTRIBUTES_SET,
     CANCEL_REQUESTED,
+    CHILD_DROPPED,
     CHILD_ENDED,
     PATCH_MARKED,
     RUN_CANCELLED,
     RUN_COMPLETED,
     RUN_FAILED,
     RUN_PAUSED,
+    RUN_RETRIED,
     RUN_STARTED,
     RUN_STUCK,
     STEP_CANCELLED,
@@ -94,7 +96,9 @@ class ActiveRun:
         self._unacknowledged: deque[Append] = deque()
         self._refused: int = 0
         self._seen_mail: set[int] = set()
+        self._dropped_children = _dropped_children(journal)
         self._pausing = False
+        self._parked = False
         self._execution: Execution | None = None
 
     # --- beginning ---
@@ -210,7 +214,7 @@ class ActiveRun:
     def _tell(self, event: Event) -> None:
         if event.type in _ENDS:
             self.abandon()
-        elif is_delivery(event) and not self._pausing:
+        elif is_delivery(event) and not self._pausing and not self._parked:
             self._deliver(event)
         self._pause_if_quiet()
 
@@ -273,13 +277,20 @@ class ActiveRun:
 
     def _drop(self, command: Command) -> None:
         work = self._work.pop(command.key, None)
-        if work is None:
-            return
-        work.cancel()
-        if isinstance(command, StepCall):
+        if work is not None:
+            work.cancel()
+        if isinstance(command, Child):
+            self._drop_child(command)
+        elif work is not None and isinstance(command, StepCall):
             self.record(STEP_CANCELLED, command.key, command.meta(), lazy=True)
-        elif isinstance(command, Child):
-            self.engine.cancel_child(command.facts["run"]["id"])
+
+    def _drop_child(self, command: Child) -> None:
+        # Also for a child that was dropped before the last worker died: it may have died before
+        # it could say so, and the child would go on for nobody.
+        if command.key not in self._dropped_children:
+            self._dropped_children.add(command.key)
+            facts = {"name": command.name, "run_id": command.facts["run"]["id"]}
+            self.record(CHILD_DROPPED, command.key, json.dumps(facts), lazy=True)
 
     # --- what comes of it ---
 
@@ -317,6 +328,8 @@ class ActiveRun:
         """Look at a piece of mail; False if it is of no use and can be thrown away."""
         if mail.id in self._seen_mail or self._pausing or self._execution is None:
             return True
+        if self._parked:
+            return True  # it is for whoever goes on with the run
         self._seen_mail.add(mail.id)
         command = self._execution.open.get(mail.key)
         if mail.kind == "cancel":
@@ -324,6 +337,8 @@ class ActiveRun:
         elif mail.kind == "pause":
             self._pausing = True
             self._pause_if_quiet()
+        elif mail.damaged is not None and mail.key in self._work:
+            self._park(mail.damaged)
         elif mail.kind == "ended" and mail.ended is not None and mail.key in self._work:
             ended = mail.ended
             facts = {"run_id": ended.run_id, "type": ended.type, "facts": ended.facts}
@@ -374,6 +389,7 @@ class ActiveRun:
 
     def _park(self, error: HoldfastError) -> None:
         """The run can't go on with this code or this journal: keep it for somebody to look."""
+        self._parked = True
         self._stop_work()
         known = self.engine.workflow(self.workflow).version
         described = failures.describe(error).as_json()
@@ -427,6 +443,17 @@ class ActiveRun:
 _ENDS = frozenset({RUN_COMPLETED, RUN_FAILED, RUN_CANCELLED, RUN_STUCK, RUN_PAUSED})
 
 _UNHURRIED = frozenset({STEP_STARTED, TIMER_SET, PATCH_MARKED, ATTRIBUTES_SET})
+
+
+def _dropped_children(journal: list[Event]) -> set[str]:
+    """Keys of the children that were told to stop, in this life of the run."""
+    dropped: set[str] = set()
+    for event in journal:
+        if event.type == CHILD_DROPPED:
+            dropped.add(event.key)
+        elif event.type == RUN_RETRIED:
+            dropped.clear()
+    return dropped
 
 
 def _nothing() -> None:

@@ -19,6 +19,7 @@ from holdfast.errors import NotFound, NotInWorkflow, PayloadTooLarge, Refused, R
 from holdfast.ids import derived_id, new_id
 from holdfast.records import (
     RUN_CREATED,
+    RUN_ENDS,
     RUN_PAUSED,
     RUN_RESUMED,
     RUN_STUCK,
@@ -83,6 +84,8 @@ class RunHandle(Generic[R]):
                 raise _no_run(self.id)
             if record.ended:
                 last = await engine.store.last_event(self.id)
+                if last.type not in RUN_ENDS:
+                    continue  # it has just been retried
                 ended = EndedRun(self.id, last.type, last.facts, last.value)
                 return outcome_of_run(ended, self._result)
             if record.status == "stuck":

@@ -17,11 +17,12 @@ import logging
 import os
 import platform
 import random
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import CorruptEvent, HoldfastError, Refused, StoreError
+from holdfast.errors import CorruptEvent, HoldfastError, StoreError
 from holdfast.ids import derived_id, new_id
 from holdfast.records import RUN_CREATED, ErrorInfo, Event, Worker
 from holdfast.runtime import guard
@@ -77,6 +78,7 @@ class Engine:
         self._idle: dict[str, float] = {}
         self._troubled: set[ActiveRun] = set()
         self._unhurried: set[ActiveRun] = set()
+        self._claimed: deque[Claim] = deque()
         self._claiming = True
         self._mail = False
         self._renew_at = 0.0
@@ -84,7 +86,6 @@ class Engine:
         self._due: float | None = None
         """When the next unowned run is due."""
         self._prod = asyncio.Event()
-        self._errands: set[asyncio.Task[Any]] = set()
         self._tending: asyncio.Task[None] | None = None
         self._resting = False
         self._closing = False
@@ -113,7 +114,7 @@ class Engine:
             await asyncio.wait(tasks, timeout=grace)
         for run in list(self.runs.values()):
             run.abandon()
-        interrupted = {task for task in tasks if not task.done()} | self._errands
+        interrupted = {task for task in tasks if not task.done()}
         if interrupted:
             await asyncio.wait(interrupted, timeout=self.settings.cancel_seconds)
         self.watchers.close()
@@ -197,23 +198,6 @@ class Engine:
         for run in troubled:
             run.try_again()
 
-    def _errand(self, coroutine: Any) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
-
-    def cancel_child(self, child: str) -> None:
-        """The parent no longer waits for its child."""
-        self._errand(self._cancel_child(child))
-
-    async def _cancel_child(self, child: str) -> None:
-        try:
-            await self.store.request(child, "cancel", self.clock.now())
-        except Refused:
-            return  # it has ended by itself: just as well
-        except StoreError as error:
-            log.error("%s could not be told to cancel: %s", child, error)
-
     def failure_handler(self, run: ActiveRun, info: ErrorInfo) -> dict[str, Any] | None:
         """The run to start when this one fails, as its last event describes it."""
         handler = self.workflow(run.workflow).on_failure
@@ -291,6 +275,7 @@ class Engine:
             self._renew_at = self._next_renewal()
             await self.store.renew(self.me)
         await self._give_back_idle(now)
+        await self._take_up_claimed()
         if self._claiming or now >= self._look_at:
             self._claiming = False
             await self._claim(now)
@@ -331,7 +316,8 @@ class Engine:
             limit = min(room, self.settings.claim_batch)
             claims = await self.store.claim(self.me, known, limit, lost)
             self._renew_at = self._renew_at or self._next_renewal()
-            await asyncio.gather(*(self._take_up(claim) for claim in claims))
+            self._claimed.extend(claims)
+            await self._take_up_claimed()
             self._mail = self._mail or bool(claims)
             self._claiming = self._claiming or len(claims) == limit
             due = await self.store.next_due(known)
@@ -339,6 +325,12 @@ class Engine:
         self._look_at = min(now + self.settings.sweep_seconds, due or float("inf"))
         if self._mail or self._claiming:
             self._prod.set()
+
+    async def _take_up_claimed(self) -> None:
+        # One by one: if the store fails on the way, the rest is still ours to take up.
+        while self._claimed:
+            await self._take_up(self._claimed[0])
+            self._claimed.popleft()
 
     async def _take_up(self, claim: Claim) -> None:
         try:
@@ -348,5 +340,9 @@ class Engine:
             described = ErrorInfo(error.kind, error.message).as_json()
             facts = {"error": described}
             await self.store.park(claim.run.id, claim.fence, facts, self.clock.now())
-            return
-        self._activate(claim, journal)
+        except StoreError as error:
+            log.error("%s can't be read, trying again: %s", claim.run.id, error)
+            later = self.clock.now() + self.settings.store_retry_seconds
+            await self.store.release(claim.run.id, claim.fence, later)
+        else:
+            self._activate(claim, journal)

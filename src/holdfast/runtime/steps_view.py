@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from holdfast.records import (
+    CHILD_DROPPED,
     CHILD_ENDED,
     CHILD_STARTED,
     RUN_COMPLETED,
@@ -62,7 +63,7 @@ def _after(step: Step, event: Event) -> Step:
         return replace(
             step, status="failed", attempts=facts["attempts"], error=error, ended_at=event.at
         )
-    if event.type == STEP_CANCELLED:
+    if event.type in (STEP_CANCELLED, CHILD_DROPPED):
         return replace(step, status="cancelled", ended_at=event.at)
     if event.type == WAIT_TIMED_OUT:
         return replace(step, status="timed out", ended_at=event.at)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import CorruptEvent, HoldfastError
 from holdfast.records import Chunk, Event, Message, Run, Status, Worker
 
 
@@ -82,6 +82,8 @@ class Mail:
     message: Message | None
     ended: Event | None
     """For `ended`: the last event of the run that was waited for."""
+    damaged: CorruptEvent | None = None
+    """For `ended`: why that event can't be had."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ import hashlib
 import sqlite3
 
 from holdfast.errors import CorruptEvent, NotFound
-from holdfast.records import Event
+from holdfast.records import RUN_ENDS, Event
 from holdfast.store.writer import EventRow, Transaction
 
 INLINE_BYTES = 32 * 1024
 """Larger payloads go to the blob table, so that scans of the journal stay small."""
+
+RESTORE = "restore the store from a backup; other runs are not affected"
 
 SELECT_EVENTS = """
 SELECT e.run_id, e.seq, e.type, e.key, e.at, e.meta, coalesce(e.value, b.data), e.log, e.hash
@@ -22,6 +24,8 @@ FROM events e LEFT JOIN blobs b ON b.run_id = e.run_id AND b.hash = e.blob
 """
 OF_RUN = SELECT_EVENTS + "WHERE e.run_id = ? AND e.seq > ? ORDER BY e.seq LIMIT ?"
 LAST_OF_RUN = SELECT_EVENTS + "WHERE e.run_id = ? ORDER BY e.seq DESC LIMIT 1"
+KNOWN_LENGTH = "SELECT max(claim_seq, 1) FROM runs WHERE id = ?"
+FINISHED = "SELECT finished_at IS NOT NULL FROM runs WHERE id = ?"
 OF_ALL_RUNS = SELECT_EVENTS + "WHERE e.log > ? ORDER BY e.log LIMIT ?"
 
 
@@ -54,34 +58,66 @@ def read(
     connection: sqlite3.Connection, sql: str, parameters: tuple[str | int, ...]
 ) -> list[Event]:
     """Events by one of the queries above, each checked against its hash."""
+    try:
+        return _read(connection, sql, parameters)
+    except sqlite3.OperationalError as error:
+        if "decode" not in str(error):
+            raise
+    # Some text is no text any more. Read it as far as it can be, to find out whose it is.
+    usual = connection.text_factory
+    connection.text_factory = _as_far_as_possible
+    try:
+        return _read(connection, sql, parameters)
+    finally:
+        connection.text_factory = usual
+
+
+def _as_far_as_possible(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def _read(
+    connection: sqlite3.Connection, sql: str, parameters: tuple[str | int, ...]
+) -> list[Event]:
     events: list[Event] = []
     for *fields, digest in connection.execute(sql, parameters):
         event = Event(*fields)
-        if event_hash(event) != digest:
+        if not _fits(event, digest):
             raise CorruptEvent(
                 f"event {event.seq} of {event.run_id} (row {event.log}) is damaged: "
                 "it does not fit its hash",
-                hint="restore the store from a backup; other runs are not affected",
+                hint=RESTORE,
             )
         events.append(event)
     return events
 
 
+def _fits(event: Event, digest: object) -> bool:
+    try:
+        return event_hash(event) == digest
+    except TypeError:  # a payload that is no bytes
+        return False
+
+
 def load(connection: sqlite3.Connection, run_id: str) -> list[Event]:
     """A run's whole journal, with no row missing or damaged."""
     events = read(connection, OF_RUN, (run_id, 0, -1))
-    for place, event in enumerate(events, start=1):
-        if event.seq != place:
-            raise CorruptEvent(
-                f"event {place} of {run_id} is missing",
-                hint="restore the store from a backup; other runs are not affected",
-            )
+    known = connection.execute(KNOWN_LENGTH, (run_id,)).fetchone()
+    expected = max(len(events), known[0] if known is not None else 0)
+    for place in range(1, expected + 1):
+        if place > len(events) or events[place - 1].seq != place:
+            raise CorruptEvent(f"event {place} of {run_id} is missing", hint=RESTORE)
     return events
 
 
 def last_event(connection: sqlite3.Connection, run_id: str) -> Event:
-    """The newest event of a run."""
+    """The newest event of a run; if the run has ended, the one that says how."""
     found = read(connection, LAST_OF_RUN, (run_id,))
-    if not found:
+    if found and found[0].type in RUN_ENDS:
+        return found[0]
+    finished = connection.execute(FINISHED, (run_id,)).fetchone()
+    if finished is None:
         raise NotFound(f"there is no run {run_id}")
+    if finished[0] or not found:
+        raise CorruptEvent(f"the last event of {run_id} is missing", hint=RESTORE)
     return found[0]

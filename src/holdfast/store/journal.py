@@ -7,11 +7,7 @@ append failed can leave a gap or a second version.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.records import Event
-from holdfast.store import events as rows
 from holdfast.store import projections
 from holdfast.store.base import Append
 from holdfast.store.writer import Transaction
@@ -30,14 +26,4 @@ def append(tx: Transaction, append: Append) -> None:
     last = tx.last_seq.get(run_id, found[0] or 0)
     if events[0].seq != last + 1:
         raise StoreError(f"{run_id}: event {events[0].seq} does not follow event {last}")
-    write(tx, events)
-
-
-def write(tx: Transaction, events: Sequence[Event]) -> None:
-    """Add events whose place was checked, and everything that follows from them."""
-    for event in events:
-        tx.rows.append(rows.row(tx, event))
-        project = projections.BY_TYPE.get(event.type)
-        if project is not None:
-            project(tx, event)
-    tx.last_seq[events[-1].run_id] = events[-1].seq
+    projections.write(tx, events)

@@ -12,7 +12,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from holdfast.records import Message
+from holdfast.errors import CorruptEvent
+from holdfast.records import RUN_ENDS, Event, Message
 from holdfast.store import events
 from holdfast.store.base import Mail
 from holdfast.store.writer import Transaction
@@ -115,9 +116,20 @@ def mail(connection: sqlite3.Connection, worker_id: str) -> list[Mail]:
     found: list[Mail] = []
     for mail_id, run_id, kind, key, ref, *m in connection.execute(MAIL_OF_WORKER, (worker_id,)):
         message = Message(*m) if m[0] is not None else None
-        ended = events.last_event(connection, ref) if ref is not None else None
-        found.append(Mail(mail_id, run_id, kind, key, message, ended))
+        ended, damaged = _end_of(connection, ref) if ref is not None else (None, None)
+        found.append(Mail(mail_id, run_id, kind, key, message, ended, damaged))
     return found
+
+
+def _end_of(
+    connection: sqlite3.Connection, run_id: str
+) -> tuple[Event | None, CorruptEvent | None]:
+    """How a run has ended; nothing if it has been retried since. Damage concerns one reader."""
+    try:
+        last = events.last_event(connection, run_id)
+    except CorruptEvent as damaged:
+        return None, damaged
+    return (last if last.type in RUN_ENDS else None), None
 
 
 def drop_mail(tx: Transaction, ids: Sequence[int]) -> None:

@@ -33,7 +33,8 @@ EXPIRED = "SELECT id FROM workers WHERE expires_at <= ? AND id <> ?"
 OWNED = "SELECT id, workflow, claim_seq FROM runs WHERE owner = ?"
 LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ?"
 TAKE = """
-UPDATE runs SET owner = ?, fence = fence + 1, status = 'running', due_at = NULL, claim_seq = ?,
+UPDATE runs SET owner = ?, fence = fence + 1, status = 'running', due_at = NULL,
+  claim_seq = max(claim_seq, ?),
   started_at = coalesce(started_at, ?)
 WHERE id = ? RETURNING fence, crashes
 """
@@ -45,8 +46,14 @@ PROGRESS = f"""
 SELECT count(*) FROM events WHERE run_id = ? AND seq > ? AND type IN ({",".join("?" * len(COMPLETIONS))})
 """  # noqa: S608, E501 - only question marks are put in
 RELEASE = """
-UPDATE runs SET owner = NULL, status = 'waiting', due_at = ?, crashes = 0
+UPDATE runs SET owner = NULL, status = 'waiting', due_at = ?, crashes = 0,
+  claim_seq = (SELECT max(seq) FROM events WHERE run_id = runs.id)
 WHERE id = ? AND fence = ?
+"""
+RETIRE = """
+UPDATE runs SET owner = NULL, status = 'waiting', due_at = ?, crashes = 0,
+  claim_seq = (SELECT max(seq) FROM events WHERE run_id = runs.id)
+WHERE owner = ?
 """
 
 
@@ -127,6 +134,7 @@ def release(tx: Transaction, run_id: str, fence: int, due_at: float | None, now:
     """Give a run back until `due_at`, or until mail comes; False if it was no longer ours."""
     if tx.execute("SELECT 1 FROM inbox WHERE run_id = ? LIMIT 1", (run_id,)).fetchone():
         due_at = now
+    tx.flush()
     released = tx.execute(RELEASE, (due_at, run_id, fence)).rowcount == 1
     tx.due = tx.due or (released and due_at is not None)
     return released
@@ -134,10 +142,8 @@ def release(tx: Transaction, run_id: str, fence: int, due_at: float | None, now:
 
 def retire(tx: Transaction, worker_id: str, now: float) -> None:
     """A worker stops by its own will: its runs are free at once, and no crash is counted."""
-    sql = (
-        "UPDATE runs SET owner = NULL, status = 'waiting', due_at = ?, crashes = 0 WHERE owner = ?"
-    )
-    if tx.execute(sql, (now, worker_id)).rowcount:
+    tx.flush()
+    if tx.execute(RETIRE, (now, worker_id)).rowcount:
         tx.due = True
     tx.execute("DELETE FROM workers WHERE id = ?", (worker_id,))
 

@@ -7,12 +7,13 @@ it may be appended was checked before.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.records import (
     ATTRIBUTES_SET,
     CANCEL_REQUESTED,
+    CHILD_DROPPED,
     CHILD_ENDED,
     CHILD_STARTED,
     RUN_CANCELLED,
@@ -26,8 +27,10 @@ from holdfast.records import (
     WAIT_TIMED_OUT,
     WEBHOOK_CREATED,
     Event,
+    Run,
 )
-from holdfast.store import lanes, mailbox
+from holdfast.store import events as rows
+from holdfast.store import lanes, mailbox, queries
 from holdfast.store.base import NewRun
 from holdfast.store.creation import create, set_attributes
 from holdfast.store.writer import Transaction
@@ -35,7 +38,48 @@ from holdfast.store.writer import Transaction
 END = """
 UPDATE runs SET status = ?, error = ?, finished_at = ?, owner = NULL, due_at = NULL WHERE id = ?
 """
+LAST_SEQ = """
+SELECT max(claim_seq, coalesce((SELECT max(seq) FROM events WHERE run_id = runs.id), 0))
+FROM runs WHERE id = ?
+"""
 PARK = "UPDATE runs SET status = ?, error = ?, owner = NULL, due_at = NULL WHERE id = ?"
+
+
+REVIVE = """
+UPDATE runs SET status = ?, due_at = ?, owner = NULL, error = NULL, finished_at = NULL, crashes = 0
+WHERE id = ?
+"""
+
+
+def write(tx: Transaction, events: Sequence[Event]) -> None:
+    """Add events whose place was checked to their journal, and everything that follows."""
+    for event in events:
+        tx.rows.append(rows.row(tx, event))
+        project = BY_TYPE.get(event.type)
+        if project is not None:
+            project(tx, event)
+        tx.last_seq[event.run_id] = event.seq
+
+
+def write_unowned(
+    tx: Transaction, run_id: str, type: str, at: float, facts: dict[str, Any]
+) -> None:
+    """Add an event to the journal of a run that nobody owns, as if claimed for a moment."""
+    last = tx.last_seq.get(run_id) or tx.execute(LAST_SEQ, (run_id,)).fetchone()[0]
+    tx.execute("UPDATE runs SET fence = fence + 1 WHERE id = ?", (run_id,))
+    write(tx, [Event(run_id, last + 1, type, "", at, json.dumps(facts))])
+
+
+def cancel(tx: Transaction, run: Run, at: float) -> None:
+    """Cancel a run that has not ended; at once if there is nothing to clean up."""
+    never_ran = run.status in ("queued", "pending") and run.started_at is None
+    if never_ran or run.status == "stuck":
+        # Nothing to clean up, or no code that could: there is no body to run `finally` in.
+        write_unowned(tx, run.id, RUN_CANCELLED, at, {"requested_at": at})
+        return
+    if run.status == "paused":
+        tx.execute(REVIVE, ("waiting", at, run.id))
+    mailbox.request(tx, run.id, "cancel", at)
 
 
 def _run_ended(tx: Transaction, event: Event) -> None:
@@ -86,6 +130,13 @@ def _child_started(tx: Transaction, event: Event) -> None:
     mailbox.open_wait(tx, event.run_id, event.key, mailbox.END_OF + new.id, {})
 
 
+def _child_dropped(tx: Transaction, event: Event) -> None:
+    mailbox.close_wait(tx, event.run_id, event.key, None)
+    child = queries.get(tx.connection, event.facts["run_id"])
+    if child is not None and not child.ended:
+        cancel(tx, child, event.at)
+
+
 def new_run_from(data: dict[str, Any], at: float) -> NewRun:
     """A run described in an event's facts."""
     fields = dict(data)
@@ -132,6 +183,7 @@ BY_TYPE: dict[str, Callable[[Transaction, Event], None]] = {
     WAIT_TIMED_OUT: _wait_closed,
     CHILD_STARTED: _child_started,
     CHILD_ENDED: _wait_closed,
+    CHILD_DROPPED: _child_dropped,
     WEBHOOK_CREATED: _webhook_created,
     ATTRIBUTES_SET: _attributes_set,
     STREAM_WRITTEN: _stream_written,

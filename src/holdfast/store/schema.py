@@ -7,6 +7,7 @@ its own refuses by name rather than guess.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from functools import cache
@@ -61,6 +62,8 @@ def migrate(connection: sqlite3.Connection, path: Path | str) -> None:
                 f"{path} has schema {version}; this program knows up to {newest}",
                 hint="it was written by a newer Holdfast: upgrade this one, or use another file",
             )
+        if version == 0 and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+            raise _no_store(path)
         for number, _name, sql in migrations():
             if number > version:
                 for statement in statements(sql):
@@ -96,16 +99,25 @@ def as_store_error(error: Exception, path: Path | str) -> StoreError:
         return StoreFull(
             f"no space left for {path}", hint="free some space; what was recorded is safe"
         )
+    if name.startswith("SQLITE_CANTOPEN") and _is_forbidden(Path(path)):
+        name = "SQLITE_READONLY"
     if name.startswith("SQLITE_READONLY") or isinstance(error, PermissionError):
         return StoreReadOnly(
             f"{path} can't be written", hint="check the owner and mode of the file and its folder"
         )
     if name.startswith("SQLITE_NOTADB"):
-        return StoreError(
-            f"{path} is no Holdfast store", hint="name another file with HOLDFAST_STORE"
-        )
+        return _no_store(path)
     if name.startswith("SQLITE_CORRUPT"):
         return StoreError(
             f"{path} is damaged: {error}", hint="restore a backup (holdfast store backup makes one)"
         )
     return StoreError(f"{path}: {error}")
+
+
+def _is_forbidden(path: Path) -> bool:
+    """Whether the file, or the folder it would be made in, can't be written by us."""
+    return not all(os.access(each, os.W_OK) for each in (path.parent, path) if each.exists())
+
+
+def _no_store(path: Path | str) -> StoreError:
+    return StoreError(f"{path} is no Holdfast store", hint="name another file with HOLDFAST_STORE")

@@ -6,7 +6,6 @@ an event of its own and with its fence raised, as if we had claimed it for a mom
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -15,7 +14,6 @@ from holdfast.records import (
     CHILD_ENDED,
     CHILD_STARTED,
     COMPLETIONS,
-    RUN_CANCELLED,
     RUN_PAUSED,
     RUN_RESUMED,
     RUN_RETRIED,
@@ -25,14 +23,10 @@ from holdfast.records import (
     Event,
     Run,
 )
-from holdfast.store import creation, events, journal, lanes, mailbox, queries
+from holdfast.store import creation, events, lanes, mailbox, projections, queries
 from holdfast.store.base import NewRun
 from holdfast.store.writer import Transaction
 
-REVIVE = """
-UPDATE runs SET status = ?, due_at = ?, owner = NULL, error = NULL, finished_at = NULL, crashes = 0
-WHERE id = ?
-"""
 LIMITS = "SELECT run_limit, lane, lane_limit FROM runs WHERE id = ?"
 
 
@@ -44,20 +38,9 @@ def request(tx: Transaction, run_id: str, kind: Literal["cancel", "pause"], at: 
             return
         raise Refused(f"{run_id} is {run.status}: there is nothing left to {kind}")
     if kind == "cancel":
-        _cancel(tx, run, at)
+        projections.cancel(tx, run, at)
     else:
         _pause(tx, run, at)
-
-
-def _cancel(tx: Transaction, run: Run, at: float) -> None:
-    never_ran = run.status in ("queued", "pending") and run.started_at is None
-    if never_ran or run.status == "stuck":
-        # Nothing to clean up, or no code that could: there is no body to run `finally` in.
-        _write(tx, run, RUN_CANCELLED, at, {"requested_at": at})
-        return
-    if run.status == "paused":
-        tx.execute(REVIVE, ("waiting", at, run.id))
-    mailbox.request(tx, run.id, "cancel", at)
 
 
 def _pause(tx: Transaction, run: Run, at: float) -> None:
@@ -68,7 +51,7 @@ def _pause(tx: Transaction, run: Run, at: float) -> None:
     if run.owner is not None:
         mailbox.request(tx, run.id, "pause", at)
     else:
-        _write(tx, run, RUN_PAUSED, at, {})
+        projections.write_unowned(tx, run.id, RUN_PAUSED, at, {})
 
 
 def resume(tx: Transaction, run_id: str, at: float) -> None:
@@ -76,8 +59,8 @@ def resume(tx: Transaction, run_id: str, at: float) -> None:
     run = _existing(tx, run_id)
     if run.status not in ("paused", "stuck"):
         raise Refused(f"{run_id} is {run.status}, not paused or stuck")
-    _write(tx, run, RUN_RESUMED, at, {"from": run.status})
-    tx.execute(REVIVE, ("waiting", at, run_id))
+    projections.write_unowned(tx, run.id, RUN_RESUMED, at, {"from": run.status})
+    tx.execute(projections.REVIVE, ("waiting", at, run_id))
     tx.due = True
 
 
@@ -89,10 +72,11 @@ def retry(tx: Transaction, run_id: str, at: float) -> None:
     tx.flush()
     history = events.load(tx.connection, run_id)
     void: list[int] = history[-1].facts.get("caused_by", [])
-    _write(tx, run, RUN_RETRIED, at, {"void": void, "failed_seq": history[-1].seq})
+    facts = {"void": void, "failed_seq": history[-1].seq}
+    projections.write_unowned(tx, run.id, RUN_RETRIED, at, facts)
     limits = tx.execute(LIMITS, (run_id,)).fetchone()
     status = "pending" if lanes.has_room(tx, run.workflow, *limits) else "queued"
-    tx.execute(REVIVE, (status, at, run_id))
+    tx.execute(projections.REVIVE, (status, at, run_id))
     for event in history:
         if event.seq in void and event.type == CHILD_ENDED:
             _retry_child(tx, event.facts["run_id"], at)
@@ -136,10 +120,7 @@ def reopen(tx: Transaction, run_id: str, history: Sequence[Event]) -> None:
 
 def park(tx: Transaction, run_id: str, facts: dict[str, Any], at: float) -> None:
     """Put a run aside whose journal can't be read."""
-    tx.flush()
-    last = tx.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run_id,)).fetchone()[0]
-    tx.execute("UPDATE runs SET fence = fence + 1 WHERE id = ?", (run_id,))
-    journal.write(tx, [Event(run_id, last + 1, RUN_STUCK, "", at, json.dumps(facts))])
+    projections.write_unowned(tx, run_id, RUN_STUCK, at, facts)
 
 
 def _existing(tx: Transaction, run_id: str) -> Run:
@@ -147,10 +128,3 @@ def _existing(tx: Transaction, run_id: str) -> Run:
     if run is None:
         raise NotFound(f"there is no run {run_id}", hint="holdfast runs list shows what there is")
     return run
-
-
-def _write(tx: Transaction, run: Run, type: str, at: float, facts: dict[str, Any]) -> None:
-    tx.flush()
-    last = tx.last_seq.get(run.id) or events.last_event(tx.connection, run.id).seq
-    tx.execute("UPDATE runs SET fence = fence + 1 WHERE id = ?", (run.id,))
-    journal.write(tx, [Event(run.id, last + 1, type, "", at, json.dumps(facts))])

@@ -162,8 +162,7 @@ class _HarnessEngine(Engine):
         """Stop as a killed process does. Nothing is written, nobody is told."""
         self._closing = True
         steps = [step.task for run in self.runs.values() for step in run.steps_under_way]
-        tasks: list[asyncio.Task[Any]] = [*self._errands]
-        tasks += [task for task in (self._tending, *steps) if task is not None]
+        tasks: list[asyncio.Task[Any]] = [t for t in (self._tending, *steps) if t is not None]
         for task in tasks:
             task.cancel()
         for run in list(self.runs.values()):
@@ -174,7 +173,7 @@ class _HarnessEngine(Engine):
     @property
     def quiet(self) -> bool:
         """Whether nothing happens until time passes or somebody acts."""
-        settled = self._resting and not (self._prod.is_set() or self._errands)
+        settled = self._resting and not (self._prod.is_set())
         return settled and all(run.idle for run in self.runs.values())
 
     async def busy_steps(self) -> None:

@@ -19,7 +19,7 @@ CREATE TABLE runs (
   owner        TEXT,               -- the worker that has it in memory
   fence        INTEGER NOT NULL DEFAULT 0,
   crashes      INTEGER NOT NULL DEFAULT 0,
-  claim_seq    INTEGER NOT NULL DEFAULT 0,  -- journal length at the last claim
+  claim_seq    INTEGER NOT NULL DEFAULT 0,  -- journal length when it last changed hands
   run_limit    INTEGER,            -- at most so many runs of this workflow at once
   lane         TEXT,               -- and at most `lane_limit` of them with this lane
   lane_limit   INTEGER,
