@@ -295,17 +295,21 @@ class Engine:
     async def _give_back_idle(self, now: float) -> None:
         crowded = len(self.runs) >= self.settings.max_runs
         patience = 0.0 if crowded else self.settings.idle_seconds
-        releases: list[Any] = []
+        leaving: list[ActiveRun] = []
         for run_id, since in list(self._idle.items()):
             run = self.runs[run_id]
             if now < since + patience:
                 continue
+            self._idle[run_id] = now  # if it can't leave now, look again in a while
             if run.idle:
-                releases.append(self.store.release(run_id, run.fence, run.due_at))
-                run.abandon()
-            else:
-                self._idle[run_id] = now  # look again in a while
-        await asyncio.gather(*releases)
+                leaving.append(run)
+        await asyncio.gather(*(self._give_back(run) for run in leaving))
+
+    async def _give_back(self, run: ActiveRun) -> None:
+        # It is ours until the store has said that it is not: what happens to it meanwhile is
+        # refused by the raised fence, and happens again where it is taken up.
+        await self.store.release(run.id, run.fence, run.due_at)
+        run.abandon()
 
     async def _claim(self, now: float) -> None:
         room = self.settings.max_runs - len(self.runs)

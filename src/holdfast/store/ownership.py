@@ -46,12 +46,12 @@ PROGRESS = f"""
 SELECT count(*) FROM events WHERE run_id = ? AND seq > ? AND type IN ({",".join("?" * len(COMPLETIONS))})
 """  # noqa: S608, E501 - only question marks are put in
 RELEASE = """
-UPDATE runs SET owner = NULL, status = 'waiting', due_at = ?, crashes = 0,
+UPDATE runs SET owner = NULL, fence = fence + 1, status = 'waiting', due_at = ?, crashes = 0,
   claim_seq = (SELECT max(seq) FROM events WHERE run_id = runs.id)
 WHERE id = ? AND fence = ?
 """
 RETIRE = """
-UPDATE runs SET owner = NULL, status = 'waiting', due_at = ?, crashes = 0,
+UPDATE runs SET owner = NULL, fence = fence + 1, status = 'waiting', due_at = ?, crashes = 0,
   claim_seq = (SELECT max(seq) FROM events WHERE run_id = runs.id)
 WHERE owner = ?
 """
