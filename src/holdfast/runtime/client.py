@@ -25,6 +25,7 @@ from holdfast.records import (
     RUN_STUCK,
     STEP_COMPLETED,
     STEP_EDITED,
+    ErrorInfo,
     Event,
     Status,
 )
@@ -78,22 +79,27 @@ class RunHandle(Generic[R]):
         if body is not None:
             return await body.wait_for_run(self.id, self._result)
         engine = await _engine("result")
-        async for _ in engine.watchers.ends(self.id):
-            record = await engine.store.get(self.id)
-            if record is None:
-                raise _no_run(self.id)
-            if record.ended:
-                last = await engine.store.last_event(self.id)
-                if last.type not in RUN_ENDS:
-                    continue  # it has just been retried
+        async for told in engine.watchers.ends(self.id):
+            if told is None and self.id in engine.runs:
+                continue  # it is in our own hands: we shall be told
+            last = told or await self._last_event(engine)
+            if last is None:
+                continue
+            if last.type == RUN_STUCK:
+                raise _stuck(self.id, str(ErrorInfo.from_json(last.facts["error"])))
+            if last.type in RUN_ENDS:
                 ended = EndedRun(self.id, last.type, last.facts, last.value)
                 return outcome_of_run(ended, self._result)
-            if record.status == "stuck":
-                raise RunStuck(
-                    f"{self.id} is stuck: {record.error}",
-                    hint="mend the code or the store, then resume it",
-                )
         raise Refused(f"Holdfast was closed while waiting for {self.id}")
+
+    async def _last_event(self, engine: Engine) -> Event | None:
+        """The event that ended the run, if it has ended."""
+        record = await engine.store.get(self.id)
+        if record is None:
+            raise _no_run(self.id)
+        if record.status == "stuck":
+            raise _stuck(self.id, str(record.error))
+        return await engine.store.last_event(self.id) if record.ended else None
 
     async def steps(self) -> list[StepRecord]:
         """What the run has done so far: steps, timers, waits and children, in order."""
@@ -178,6 +184,11 @@ class RunHandle(Generic[R]):
 
 def _no_run(run_id: str) -> NotFound:
     return NotFound(f"there is no run {run_id}", hint="holdfast runs list shows what there is")
+
+
+def _stuck(run_id: str, why: str) -> RunStuck:
+    hint = "mend the code or the store, then resume it"
+    return RunStuck(f"{run_id} is stuck: {why}", hint=hint)
 
 
 async def _engine(what: str) -> Engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from holdfast.records import Event
 from holdfast.store.base import Change, Store
 
 POLL_SECONDS = 1.0
@@ -16,8 +17,8 @@ class Watchers:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: dict[str, set[asyncio.Event]] = {}
-        self._anything: set[asyncio.Event] = set()
+        self._waiting: dict[str, set[_Signal]] = {}
+        self._anything: set[_Signal] = set()
         self._closed = False
 
     def changed(self, change: Change | None) -> None:
@@ -28,18 +29,21 @@ class Watchers:
                 for signal in signals:
                     signal.set()
         else:
-            for run_id in change.ended:
+            for run_id, event in change.ended.items():
                 for signal in self._waiting.get(run_id, ()):
+                    signal.last = event
                     signal.set()
 
-    async def ends(self, run_id: str) -> AsyncIterator[None]:
-        """Yields at once, and then whenever the run may have ended."""
-        signal = asyncio.Event()
+    async def ends(self, run_id: str) -> AsyncIterator[Event | None]:
+        """Yields at once, and then whenever the run may have ended: its last event, or None
+        for those who have to look for themselves."""
+        signal = _Signal()
         self._waiting.setdefault(run_id, set()).add(signal)
         try:
             while not self._closed:
                 signal.clear()
-                yield
+                last, signal.last = signal.last, None
+                yield last
                 await _wait(signal)
         finally:
             self._waiting[run_id].discard(signal)
@@ -48,7 +52,7 @@ class Watchers:
 
     async def changes(self) -> AsyncIterator[None]:
         """Yields at once, and then whenever anything may have changed."""
-        signal = asyncio.Event()
+        signal = _Signal()
         self._anything.add(signal)
         try:
             while not self._closed:
@@ -63,9 +67,15 @@ class Watchers:
         self.changed(None)
 
 
-async def _wait(signal: asyncio.Event) -> None:
+async def _wait(signal: _Signal) -> None:
     try:
         async with asyncio.timeout(POLL_SECONDS):
             await signal.wait()
     except TimeoutError:
         return
+
+
+class _Signal(asyncio.Event):
+    """An event of asyncio's, and what it is about."""
+
+    last: Event | None = None

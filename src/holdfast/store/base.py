@@ -11,7 +11,7 @@ top-level matching of events to waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -92,7 +92,8 @@ class Change:
 
     mail: frozenset[str] = frozenset()
     """Runs that have mail."""
-    ended: frozenset[str] = frozenset()
+    ended: Mapping[str, Event] = field(default_factory=dict[str, Event])
+    """Runs that have ended or were parked, and the event that says so."""
     due: bool = False
     """A run may have become claimable."""
 

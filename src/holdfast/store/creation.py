@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.records import RUN_CREATED, Event
+from holdfast.records import RUN_CREATED, Event, Status
 from holdfast.store import events, lanes
 from holdfast.store.base import NewRun
 from holdfast.store.writer import Transaction
@@ -33,22 +33,19 @@ def existing(tx: Transaction, new: NewRun) -> str | None:
     return str(found[0]) if found is not None else None
 
 
-def create(tx: Transaction, new: NewRun) -> str:
-    """Create the run unless it exists; returns the id of the one that does."""
-    found = existing(tx, new)
-    if found is not None:
-        return found
-    insert_row(tx, new, forked_from=None)
+def create(tx: Transaction, new: NewRun) -> Status:
+    """Create a run that does not exist yet: pending, or queued behind others."""
+    status = insert_row(tx, new, forked_from=None)
     first = Event(new.id, 1, RUN_CREATED, "", new.created_at, json.dumps(new.meta), new.input)
     tx.rows.append(events.row(tx, first))
     tx.last_seq[new.id] = 1
-    return new.id
+    return status
 
 
-def insert_row(tx: Transaction, new: NewRun, forked_from: str | None) -> None:
+def insert_row(tx: Transaction, new: NewRun, forked_from: str | None) -> Status:
     """The run's row: admitted at once, or queued if its workflow or lane is full."""
     admitted = lanes.has_room(tx, new.workflow, new.run_limit, new.lane, new.lane_limit)
-    status = "pending" if admitted else "queued"
+    status: Status = "pending" if admitted else "queued"
     tx.execute(
         INSERT,
         (
@@ -68,6 +65,7 @@ def insert_row(tx: Transaction, new: NewRun, forked_from: str | None) -> None:
     )
     set_attributes(tx, new.id, new.attributes)
     tx.due = tx.due or admitted
+    return status
 
 
 def set_attributes(tx: Transaction, run_id: str, attributes: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from holdfast.errors import LeaseLost
-from holdfast.records import COMPLETIONS, Worker
+from holdfast.records import COMPLETIONS, Run, Worker
 from holdfast.store import creation, queries
 from holdfast.store.base import Claim, Created, NewRun
 from holdfast.store.writer import Transaction
@@ -73,16 +73,30 @@ def lease(tx: Transaction, worker: Worker) -> None:
 def create(tx: Transaction, new: NewRun, worker: Worker | None, now: float) -> Created:
     """Create a run, or find the one with its key; claim a new one for `worker` right away."""
     existed = creation.existing(tx, new)
-    run_id = existed or creation.create(tx, new)
-    claim = None
-    if existed is None and worker is not None and new.due_at <= now:
-        run = queries.get(tx.connection, run_id)
-        if run is not None and run.status == "pending":
-            lease(tx, worker)
-            claim = _take(tx, run_id, worker, now)
+    if existed is not None:
+        return Created(_existing(tx, existed), existed=True)
+    status = creation.create(tx, new)
+    run = Run(
+        new.id,
+        new.workflow,
+        new.version,
+        status,
+        new.created_at,
+        key=new.key,
+        parent_id=new.parent_id,
+        due_at=new.due_at,
+        attributes=new.attributes,
+    )
+    if worker is None or status != "pending" or new.due_at > now:
+        return Created(run, existed=False)
+    lease(tx, worker)
+    return Created(run, existed=False, claim=_take(tx, run, worker, now))
+
+
+def _existing(tx: Transaction, run_id: str) -> Run:
     run = queries.get(tx.connection, run_id)
-    assert run is not None
-    return Created(run, existed is not None, claim)
+    assert run is not None, run_id
+    return run
 
 
 def expired(connection: sqlite3.Connection, me: str, now: float) -> list[str]:
@@ -107,7 +121,7 @@ def claim(
         if len(due) < limit:
             rows = tx.execute(DUE, (workflow, now, limit - len(due)))
             due += [str(row[0]) for row in rows]
-    return [_take(tx, run_id, worker, now) for run_id in due]
+    return [_take(tx, _existing(tx, run_id), worker, now) for run_id in due]
 
 
 def _bury(tx: Transaction, worker_id: str, now: float) -> None:
@@ -122,11 +136,9 @@ def _bury(tx: Transaction, worker_id: str, now: float) -> None:
     tx.execute("DELETE FROM workers WHERE id = ?", (worker_id,))
 
 
-def _take(tx: Transaction, run_id: str, worker: Worker, now: float) -> Claim:
-    last = tx.last_seq.get(run_id) or tx.execute(LAST_SEQ, (run_id,)).fetchone()[0]
-    fence, crashes = tx.execute(TAKE, (worker.id, last, now, run_id)).fetchone()
-    run = queries.get(tx.connection, run_id)
-    assert run is not None
+def _take(tx: Transaction, run: Run, worker: Worker, now: float) -> Claim:
+    last = tx.last_seq.get(run.id) or tx.execute(LAST_SEQ, (run.id,)).fetchone()[0]
+    fence, crashes = tx.execute(TAKE, (worker.id, last, now, run.id)).fetchone()
     return Claim(run, fence, crashes)
 
 

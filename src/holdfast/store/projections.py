@@ -32,7 +32,7 @@ from holdfast.records import (
 from holdfast.store import events as rows
 from holdfast.store import lanes, mailbox, queries
 from holdfast.store.base import NewRun
-from holdfast.store.creation import create, set_attributes
+from holdfast.store.creation import create, existing, set_attributes
 from holdfast.store.writer import Transaction
 
 END = """
@@ -92,7 +92,7 @@ def _run_ended(tx: Transaction, event: Event) -> None:
     mailbox.tell_waiting(tx, event.run_id)
     lanes.admit_next(tx, event.run_id, event.at)
     if "handler" in facts:
-        create(tx, new_run_from(facts["handler"], event.at))
+        _create_once(tx, new_run_from(facts["handler"], event.at))
 
 
 def _summary(facts: dict[str, Any]) -> str | None:
@@ -126,7 +126,7 @@ def _wait_closed(tx: Transaction, event: Event) -> None:
 
 def _child_started(tx: Transaction, event: Event) -> None:
     new = new_run_from(event.facts["run"], event.at)
-    create(tx, new)
+    _create_once(tx, new)
     mailbox.open_wait(tx, event.run_id, event.key, mailbox.END_OF + new.id, {})
 
 
@@ -135,6 +135,11 @@ def _child_dropped(tx: Transaction, event: Event) -> None:
     child = queries.get(tx.connection, event.facts["run_id"])
     if child is not None and not child.ended:
         cancel(tx, child, event.at)
+
+
+def _create_once(tx: Transaction, new: NewRun) -> None:
+    if existing(tx, new) is None:
+        create(tx, new)
 
 
 def new_run_from(data: dict[str, Any], at: float) -> NewRun:

@@ -53,7 +53,7 @@ class Transaction:
             self.rows.clear()
 
     def change(self) -> Change:
-        return Change(frozenset(self.mail), frozenset(self.ended), self.due)
+        return Change(frozenset(self.mail), self.ended, self.due)
 
 
 Operation = Callable[[Transaction], Any]
@@ -75,7 +75,7 @@ def commit(
             return [(items[0][1], None, wrapped)], Change()
     results: list[Result] = []
     mail: set[str] = set()
-    ended: set[str] = set()
+    ended: dict[str, Event] = {}
     due = False
     for item in items:
         single, change = commit(connection, [item], path)
@@ -83,7 +83,7 @@ def commit(
         mail |= change.mail
         ended |= change.ended
         due |= change.due
-    return results, Change(frozenset(mail), frozenset(ended), due)
+    return results, Change(frozenset(mail), ended, due)
 
 
 def _transaction(connection: sqlite3.Connection, items: list[Item]) -> tuple[list[Result], Change]:

@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
+from holdfast.records import Event
 from holdfast.runtime import ambient
 from holdfast.runtime.client import start
 from holdfast.runtime.definitions import Step, Workflow
@@ -197,12 +198,12 @@ class _AwaitedWatchers(Watchers):
         self.awaited = awaited
         self._count = 0
 
-    async def ends(self, run_id: str) -> AsyncIterator[None]:
+    async def ends(self, run_id: str) -> AsyncIterator[Event | None]:
         self._count += 1
         self.awaited.set()
         try:
-            async for _ in super().ends(run_id):
-                yield
+            async for last in super().ends(run_id):
+                yield last
         finally:
             self._count -= 1
             if not self._count:
