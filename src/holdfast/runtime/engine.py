@@ -28,6 +28,7 @@ from holdfast.records import RUN_CREATED, ErrorInfo, Event, Worker
 from holdfast.runtime import guard
 from holdfast.runtime.active import ActiveRun
 from holdfast.runtime.definitions import Step, Workflow, find_workflow, registered
+from holdfast.runtime.loop import keep_generators
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.threads import Threads
 from holdfast.runtime.watch import Watchers
@@ -100,6 +101,7 @@ class Engine:
         await self.store.open()
         if self.works:
             guard.install()
+            keep_generators()
             self._tending = asyncio.get_running_loop().create_task(self._tend_forever())
 
     async def close(self, grace: float = 0.0) -> None:

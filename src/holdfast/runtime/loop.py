@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
+import weakref
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, NoReturn
@@ -124,20 +125,19 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def _enter(self) -> tuple[Any, ...]:
         """Make the body's surroundings: this loop is the running one, real I/O is refused."""
-        loop = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
-        outside = (loop, sys.get_asyncgen_hooks(), guard.enter())
+        outside = (asyncio._get_running_loop(), guard.enter())  # pyright: ignore[reportPrivateUsage]
         asyncio._set_running_loop(self)  # pyright: ignore[reportPrivateUsage]
-        # Generators are kept until the run ends: when the garbage collector would finish them
-        # is anybody's guess, and their `finally` blocks may call steps.
-        sys.set_asyncgen_hooks(firstiter=self._generators.append, finalizer=_nothing)
         return outside
 
     @staticmethod
     def _leave(outside: tuple[Any, ...]) -> None:
-        loop, hooks, guarded = outside
+        loop, guarded = outside
         guard.leave(guarded)
-        sys.set_asyncgen_hooks(*hooks)
         asyncio._set_running_loop(loop)  # pyright: ignore[reportPrivateUsage]
+
+    def keep(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Hold on to an async generator of the body's until the run ends."""
+        self._generators.append(generator)
 
     def unretrieved(self) -> BaseException | None:
         """The first error of a task or callback that nobody has looked at."""
@@ -292,8 +292,31 @@ def _unwind(task: WorkflowTask) -> None:
         return
 
 
-def _nothing(_generator: AsyncGenerator[Any, Any]) -> None:
-    return
+_kept: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
+
+
+def keep_generators() -> None:
+    """See to the async generators of workflow bodies in this thread, while its loop runs.
+
+    They are kept until the run ends: when the garbage collector would finish them is anybody's
+    guess, and their `finally` blocks may call steps. All others are left to the running loop.
+    """
+    usual = sys.get_asyncgen_hooks()
+
+    def first_iteration(generator: AsyncGenerator[Any, Any]) -> None:
+        loop = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
+        if isinstance(loop, WorkflowLoop):
+            _kept.add(generator)
+            loop.keep(generator)
+        elif usual.firstiter is not None:
+            usual.firstiter(generator)
+
+    def collected(generator: AsyncGenerator[Any, Any]) -> None:
+        if generator not in _kept and usual.finalizer is not None:
+            usual.finalizer(generator)
+
+    if getattr(usual.firstiter, "__qualname__", "") != first_iteration.__qualname__:
+        sys.set_asyncgen_hooks(firstiter=first_iteration, finalizer=collected)
 
 
 def _refusal(name: str) -> Callable[..., NoReturn]:
