@@ -23,6 +23,10 @@ demo: $(STAMP) ## run the demo: a workflow killed with -9 that goes on by itself
 test: $(STAMP) ## the whole test suite
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
+crash: $(STAMP) ## kill a worker at every write, and cut the power at every moment (long)
+	@command -v strace >/dev/null || { echo "make crash needs strace: apt install strace (or dnf, pacman …)" >&2; exit 1; }
+	@$(BIN)/python -m pytest -q -s -n 0 tests/crash/long_power_cut.py tests/crash/long_kill_at_every_write.py
+
 bench: $(STAMP) .bench-venv/.ready ## measure, beside peers, in one run
 	@cd bench/runtime && ../../$(BIN)/python peers.py
 	@cd bench/runtime && ../../$(BIN)/python scale.py

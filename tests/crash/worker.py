@@ -191,24 +191,13 @@ def _watch_commits(boundaries: _Boundaries) -> None:
 
 def _commit_one_by_one() -> None:
     from holdfast.store import writer
-    from holdfast.store.base import Change
 
-    together = writer.commit
+    def work(self: Any) -> None:
+        while (batch := self._queue.get()) is not None:
+            for item in batch:
+                self._report(*writer.commit(self._connection, [item], self._path))
 
-    def commit(connection: Any, items: list[Any], path: Any) -> Any:
-        results: list[Any] = []
-        changes: list[Change] = []
-        for item in items:
-            result, change = together(connection, [item], path)
-            results += result
-            changes.append(change)
-        return results, Change(
-            frozenset().union(*(change.mail for change in changes)),
-            frozenset().union(*(change.ended for change in changes)),
-            any(change.due for change in changes),
-        )
-
-    writer.commit = commit
+    writer.ThreadWriter._work = work
 
 
 def _append_one_by_one() -> None:
