@@ -1,5 +1,8 @@
 """The workflows that are killed at every point: what they return does not depend on timing.
 
+They are also what the recorded histories in `tests/histories` replay on: change one as a user
+would, with `patched`, or record anew beside the old.
+
 Every step leaves a line in the effects file, so that what was done can be compared with what
 was recorded.
 """
@@ -32,7 +35,7 @@ from holdfast import (
 def effect(what: str) -> None:
     """Note that something was done, where a kill can't take it back."""
     path = os.environ.get("CRASH_EFFECTS")
-    if path is None:
+    if not path:
         return
     context = step_context()
     line = json.dumps([context.idempotency_key, context.attempt, context.step, what])
