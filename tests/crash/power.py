@@ -20,6 +20,8 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 TRACED = "pwrite64,write,fsync,fdatasync,ftruncate,unlink"
 SECTOR = 512
+FOLDER = "/"
+"""What the folder is called among the store's files: its sync makes removals durable."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,8 @@ def _operation(name: str, rest: str, store: Path) -> Operation | None:
 
 
 def _of_store(path: str, store: Path, what: Change | Sync) -> Operation | None:
+    if path == str(store.parent):
+        return Operation(FOLDER, what)
     suffix = path.removeprefix(str(store))
     return Operation(suffix, what) if suffix in ("", "-wal", "-journal") else None
 
@@ -133,6 +137,13 @@ class File:
     durable: bytes | None = None
     """What is on the disk for sure; None: no such file."""
     pending: list[Change] = field(default_factory=list[Change])
+
+    def sync_removal(self) -> None:
+        """The folder was synced: if the file was removed, that is for good."""
+        if Unlink() in self.pending:
+            self.durable = None
+            last = max(n for n, change in enumerate(self.pending) if change == Unlink())
+            self.pending = self.pending[last + 1 :]
 
 
 def apply(content: bytes | None, changes: list[Change]) -> bytes | None:
@@ -177,6 +188,10 @@ def images(operations: list[Operation], seed: int, extra: int) -> Iterator[Image
     for moment, operation in enumerate(operations):
         if operation.what is None:
             acknowledged.append(operation.ack)
+            continue
+        if operation.file == FOLDER:
+            for file in files.values():
+                file.sync_removal()
             continue
         file = files.setdefault(operation.file, File())
         if isinstance(operation.what, Sync):

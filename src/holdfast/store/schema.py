@@ -49,6 +49,19 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _sync_folder(folder: Path) -> None:
+    """Make the end of the journal that came before WAL durable; SQLite does not.
+
+    If its file came back after a power cut, SQLite would undo the change to WAL, and with it
+    everything that was committed since. So nobody gets past the first migration without this.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def migrate(connection: sqlite3.Connection, path: Path | str) -> None:
     """Apply what is missing; refuse a schema newer than this program knows."""
     newest = migrations()[-1][0] if migrations() else 0
@@ -69,6 +82,8 @@ def migrate(connection: sqlite3.Connection, path: Path | str) -> None:
                 for statement in statements(sql):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {number}")
+        if isinstance(path, Path):
+            _sync_folder(path.parent)
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
