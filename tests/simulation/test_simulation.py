@@ -137,8 +137,8 @@ def simulate(seed: int) -> str:
         def send_news() -> None:
             tx = Transaction(world.database.connection)
             mailbox.send(tx, "news", b"{}", "news-1", None, world.clock.time)
-            for process in world.processes:
-                process.store.wake()
+            for store in world.database.stores:  # those that are open: one may be restarting
+                store.wake()
 
         def ended() -> bool:
             nonlocal sent
