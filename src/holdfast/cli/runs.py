@@ -277,9 +277,10 @@ def _fork(options: argparse.Namespace) -> int:
 
 async def _fork_run(options: argparse.Namespace) -> int:
     from holdfast.runtime.client import get_run
+    from holdfast.runtime.forking import UNCHANGED
 
     input = None if options.input is None else parse_object(options.input, "--input")
-    result = None if options.result is None else parse_json(options.result, "--result")
+    result = UNCHANGED if options.result is None else parse_json(options.result, "--result")
     async with visit(options) as engine:
         source = await find_run(engine.store, options.run)
         handle = await get_run(source.id)
