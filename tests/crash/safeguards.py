@@ -9,22 +9,18 @@ from typing import Any
 
 
 def deliver_before_commit() -> None:
-    """Tell a run that its event is safe before it is."""
+    """Tell a run that its events are safe before they are."""
+    import asyncio
+
+    from holdfast.store.base import Append
     from holdfast.store.sqlite import SqliteStore
 
     append_to = SqliteStore.append
 
-    def append(self: Any, append: Any, **options: Any) -> None:
-        tell, told = append.done, []
-
-        def done(error: Any) -> None:
-            if not told:
-                told.append(True)
-                tell(error)
-
-        append.done = lambda _error: None
-        append_to(self, append, **options)
-        self._writer._loop.call_soon(done, None)
+    def append(self: Any, append: Append) -> None:
+        silent = Append(append.run_id, append.fence, append.events, lambda _append, _error: None)
+        append_to(self, silent)
+        asyncio.get_running_loop().call_soon(append.done, append, None)
 
     SqliteStore.append = append
 

@@ -14,7 +14,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -87,13 +89,7 @@ class Nursery:
 
 
 def main() -> None:
-    # What is imported here need not be imported in every fork.
-    import pydantic
-
-    import crash.workflows
-
-    pydantic.TypeAdapter(type(crash.workflows.EXPECTED))
-
+    _warm_up()
     for line in sys.stdin:
         order = Order(**json.loads(line))
         reading, writing = os.pipe()
@@ -109,6 +105,19 @@ def main() -> None:
         killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         death = Death(killed) if killed else Death(False, **json.loads(report))
         print(json.dumps(asdict(death)), flush=True)
+
+
+def _warm_up() -> None:
+    """Run everything once, so that no fork has to import and prepare it again."""
+    from holdfast.runtime import threads
+
+    usual, threads.IDLE_SECONDS = threads.IDLE_SECONDS, 0.01
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("sequential", "parallel", "mixed"):
+            asyncio.run(_work(Order(store=f"{folder}/{name}.db", workflow=name)))
+    while threading.active_count() > 1:
+        time.sleep(0.005)  # a process with threads must not fork
+    threads.IDLE_SECONDS = usual
 
 
 # --- in the worker ---
@@ -137,6 +146,7 @@ def _live(order: Order, report: int) -> None:
         _watch_commits(boundaries)
         if order.one_by_one:
             _commit_one_by_one()
+            _append_one_by_one()
         if order.acknowledged:
             _note_acknowledgements(order.acknowledged)
         if order.without:
@@ -158,25 +168,11 @@ async def _work(order: Order) -> Any:
     # However often we kill it, it is not the run's fault.
     async with open_engine(order.store, settings=Settings(crash_limit=10_000)) as engine:
         run = await start(workflow.options(key=order.key), *arguments)
-        waiting, sticking = asyncio.ensure_future(run.result()), asyncio.ensure_future(_stuck(run))
-        await asyncio.wait({waiting, sticking}, return_when=asyncio.FIRST_COMPLETED)
-        sticking.cancel()
-        if not waiting.done():
-            waiting.cancel()
-            raise RuntimeError((await run.record()).error)
+        result = await run.result()
         async for _ in engine.watchers.changes():  # children that were cut off may still clean up
             if all(each.ended for each in (await list_runs()).runs):
                 break
-        return waiting.result()
-
-
-async def _stuck(run: Any) -> None:
-    from holdfast.runtime import ambient
-
-    engine = await ambient.current_engine()
-    async for _ in engine.watchers.changes():
-        if (await run.status()) == "stuck":
-            return
+        return result
 
 
 def _watch_commits(boundaries: _Boundaries) -> None:
@@ -215,28 +211,52 @@ def _commit_one_by_one() -> None:
     writer.commit = commit
 
 
+def _append_one_by_one() -> None:
+    """Hand every event to the store by itself, though its run gave it several."""
+    from holdfast.store.base import Append
+    from holdfast.store.sqlite import SqliteStore
+
+    append_to = SqliteStore.append
+
+    def append(self: Any, append: Append) -> None:
+        *first, last = append.events
+        for event in first:
+            append_to(
+                self, Append(append.run_id, append.fence, [event], lambda _part, _error: None)
+            )
+        told = Append(
+            append.run_id, append.fence, [last], lambda _part, error: append.done(append, error)
+        )
+        append_to(self, told)
+
+    SqliteStore.append = append
+
+
 def _note_acknowledgements(path: str) -> None:
     """Note every event that the store tells its run is safe, before the run acts on it."""
     from holdfast.store.events import event_hash
-    from holdfast.store.sqlite import SqliteStore
 
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    append_to = SqliteStore.append
 
-    def append(self: Any, append: Any, **options: Any) -> None:
-        tell = append.done
+    def acknowledged(events: Any) -> None:
+        for event in events:
+            seen = [event.run_id, event.seq, event.type, event_hash(event).hex()]
+            os.write(file, (json.dumps(seen) + "\n").encode())
 
-        def done(error: Any) -> None:
-            if error is None:
-                for event in append.events:
-                    seen = [event.run_id, event.seq, event.type, event_hash(event).hex()]
-                    os.write(file, (json.dumps(seen) + "\n").encode())
-            tell(error)
+    watch_answers(lambda append, error: acknowledged(append.events if error is None else ()))
 
-        append.done = done
-        append_to(self, append, **options)
 
-    SqliteStore.append = append
+def watch_answers(watch: Any) -> None:
+    """Call `watch` with every append and what came of it, just before its run is told."""
+    from holdfast.runtime.active import ActiveRun
+
+    recorded = ActiveRun._recorded
+
+    def watched(self: Any, append: Any, error: Any) -> None:
+        watch(append, error)
+        recorded(self, append, error)
+
+    ActiveRun._recorded = watched
 
 
 if __name__ == "__main__":

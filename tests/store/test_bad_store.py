@@ -414,6 +414,31 @@ async def _some_steps(run: RunHandle[Any]) -> bool:
     return any(event.type == "step.completed" for event in await run.events())
 
 
+async def test_a_run_that_leaves_memory_while_the_disk_is_full_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(sweep_seconds=0.05, store_retry_seconds=0.05, idle_seconds=0.05)
+    async with open_engine(tmp_path / "store.db", settings=settings) as engine:
+        release, refusals = engine.store.release, []
+
+        async def full_at_first(*arguments: Any) -> bool:
+            if len(refusals) < 3:
+                refusals.append(arguments)
+                raise StoreFull("no space left")
+            return await release(*arguments)
+
+        monkeypatch.setattr(engine.store, "release", full_at_first)
+        run = await start(waits, 1)
+
+        async def has_left() -> bool:
+            return (await run.record()).status == "waiting"
+
+        await until(has_left)
+        await send_event("bad-store-go", "yes")
+        assert await run.result() == "3 yes"
+        assert len(refusals) == 3
+
+
 # --- older schemas, copies ---
 
 

@@ -317,7 +317,7 @@ class Engine:
         room = self.settings.max_runs - len(self.runs)
         known = self._known()
         lost = await self.store.lost_workers(self._id)
-        due = await self.store.next_due(known)
+        due = await self.store.next_due(self._id, known)
         if room > 0 and (lost or (due is not None and due <= now)):
             limit = min(room, self.settings.claim_batch)
             claims = await self.store.claim(self.me, known, limit, lost)
@@ -326,7 +326,7 @@ class Engine:
             await self._take_up_claimed()
             self._mail = self._mail or bool(claims)
             self._claiming = self._claiming or len(claims) == limit
-            due = await self.store.next_due(known)
+            due = await self.store.next_due(self._id, known)
         self._due = due
         self._look_at = min(now + self.settings.sweep_seconds, due or float("inf"))
         if self._mail or self._claiming:

@@ -23,12 +23,24 @@ ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at
 DUE = """
 SELECT id FROM runs
 WHERE workflow = ? AND due_at <= ? AND owner IS NULL AND status IN ('pending', 'waiting')
+  AND crashes < 2
 ORDER BY due_at LIMIT ?
 """
-NEXT_DUE = """
-SELECT min(due_at) FROM runs
-WHERE workflow = ? AND owner IS NULL AND status IN ('pending', 'waiting')
+# A run that two workers have died with is a suspect. A worker has one of them in hand at a time,
+# until it gets on: those that were only there when another killed the worker are not blamed.
+SUSPECT = """
+SELECT id, due_at FROM runs
+WHERE workflow = ? AND due_at <= ? AND owner IS NULL AND status IN ('pending', 'waiting')
+  AND crashes >= 2
+ORDER BY due_at LIMIT 1
 """
+NEXT_DUE = """
+SELECT due_at FROM runs
+WHERE workflow = ? AND owner IS NULL AND status IN ('pending', 'waiting')
+  AND due_at IS NOT NULL AND (crashes < 2 OR ?)
+ORDER BY due_at LIMIT 1
+"""
+SUSPECTS_IN_HAND = "SELECT id, claim_seq FROM runs WHERE owner = ? AND crashes >= 2"
 EXPIRED = "SELECT id FROM workers WHERE expires_at <= ? AND id <> ?"
 OWNED = "SELECT id, workflow, claim_seq FROM runs WHERE owner = ?"
 LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ?"
@@ -116,7 +128,7 @@ def claim(
     lease(tx, worker)
     for gone in lost:
         _bury(tx, gone, now)
-    due: list[str] = []
+    due = _next_suspect(tx, worker.id, workflows, now)
     for workflow in workflows:
         if len(due) < limit:
             rows = tx.execute(DUE, (workflow, now, limit - len(due)))
@@ -124,11 +136,32 @@ def claim(
     return [_take(tx, _existing(tx, run_id), worker, now) for run_id in due]
 
 
+def _next_suspect(
+    tx: Transaction, worker_id: str, workflows: Sequence[str], now: float
+) -> list[str]:
+    tx.flush()
+    if has_suspect(tx.connection, worker_id):
+        return []
+    found = [tx.execute(SUSPECT, (workflow, now)).fetchone() for workflow in workflows]
+    waiting = sorted((due_at, str(run_id)) for run_id, due_at in filter(None, found))
+    return [run_id for _, run_id in waiting[:1]]
+
+
+def has_suspect(connection: sqlite3.Connection, worker_id: str) -> bool:
+    """Whether the worker has a run in hand that may be its death, and has not got on yet."""
+    suspects = connection.execute(SUSPECTS_IN_HAND, (worker_id,)).fetchall()
+    return any(not _got_on(connection, run_id, claim_seq) for run_id, claim_seq in suspects)
+
+
+def _got_on(connection: sqlite3.Connection, run_id: str, claim_seq: int) -> bool:
+    return connection.execute(PROGRESS, (run_id, claim_seq, *COMPLETIONS)).fetchone()[0] > 0
+
+
 def _bury(tx: Transaction, worker_id: str, now: float) -> None:
     """Free the runs of a worker that is gone, and count what that says about them."""
     tx.flush()
     for run_id, _workflow, claim_seq in tx.execute(OWNED, (worker_id,)).fetchall():
-        got_on = tx.execute(PROGRESS, (run_id, claim_seq, *COMPLETIONS)).fetchone()[0]
+        got_on = _got_on(tx.connection, run_id, claim_seq)
         sql = "SELECT crashes FROM runs WHERE id = ?"
         crashes = 0 if got_on else tx.execute(sql, (run_id,)).fetchone()[0]
         tx.execute(ORPHAN, (now, crashes + 1, run_id))
@@ -160,7 +193,10 @@ def retire(tx: Transaction, worker_id: str, now: float) -> None:
     tx.execute("DELETE FROM workers WHERE id = ?", (worker_id,))
 
 
-def next_due(connection: sqlite3.Connection, workflows: Sequence[str]) -> float | None:
-    """When the next unowned run of these workflows is due."""
-    moments = [connection.execute(NEXT_DUE, (name,)).fetchone()[0] for name in workflows]
-    return min((moment for moment in moments if moment is not None), default=None)
+def next_due(
+    connection: sqlite3.Connection, worker_id: str, workflows: Sequence[str]
+) -> float | None:
+    """When the next run that this worker could claim is due."""
+    suspects = not has_suspect(connection, worker_id)
+    found = [connection.execute(NEXT_DUE, (name, suspects)).fetchone() for name in workflows]
+    return min((row[0] for row in found if row is not None), default=None)

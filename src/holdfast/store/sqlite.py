@@ -161,8 +161,8 @@ class SqliteStore:
     async def retire(self, worker_id: str) -> None:
         await self._write(lambda tx: ownership.retire(tx, worker_id, self._clock.now()))
 
-    async def next_due(self, workflows: Sequence[str]) -> float | None:
-        return await self._read(lambda c: ownership.next_due(c, workflows))
+    async def next_due(self, me: str, workflows: Sequence[str]) -> float | None:
+        return await self._read(lambda c: ownership.next_due(c, me, workflows))
 
     async def park(self, run_id: str, fence: int, facts: dict[str, Any], at: float) -> None:
         def operation(tx: Transaction) -> None:

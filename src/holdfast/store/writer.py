@@ -1,8 +1,8 @@
 """Group commit: one writer gathers what everybody has to write into one transaction.
 
 An operation is a function of a `Transaction`. It may refuse by raising a HoldfastError *before*
-it writes anything; then it alone fails. Any other error rolls the whole batch back, and its
-operations are tried one by one, so that the guilty one alone fails.
+it writes anything; then it alone fails. Any other error, or one in the middle, rolls the whole
+batch back, and its operations are tried one by one, so that the guilty one alone fails.
 
 Whoever submits gets a callback on the loop once the commit is on disk.
 """
@@ -52,6 +52,11 @@ class Transaction:
             self.connection.executemany(INSERT_EVENT, self.rows)
             self.rows.clear()
 
+    @property
+    def written(self) -> int:
+        """How many rows this batch has written so far, or gathered to write."""
+        return self.connection.total_changes + len(self.rows)
+
     def change(self) -> Change:
         return Change(frozenset(self.mail), self.ended, self.due)
 
@@ -70,8 +75,9 @@ def commit(
         return _transaction(connection, items)
     except Exception as error:  # noqa: BLE001 - whatever it is, it goes to who submitted it
         if len(items) == 1:
-            wrapped = as_store_error(error, path)
-            wrapped.__cause__ = error
+            wrapped = error if isinstance(error, HoldfastError) else as_store_error(error, path)
+            if wrapped is not error:
+                wrapped.__cause__ = error
             return [(items[0][1], None, wrapped)], Change()
     results: list[Result] = []
     mail: set[str] = set()
@@ -92,9 +98,12 @@ def _transaction(connection: sqlite3.Connection, items: list[Item]) -> tuple[lis
     connection.execute("BEGIN IMMEDIATE")
     try:
         for operation, done in items:
+            written = transaction.written
             try:
                 results.append((done, operation(transaction), None))
             except HoldfastError as refusal:
+                if transaction.written != written:
+                    raise  # half done must not be committed
                 results.append((done, None, refusal))
         transaction.flush()
         connection.execute("COMMIT")
