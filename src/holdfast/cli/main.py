@@ -68,7 +68,10 @@ def _run(arguments: list[str]) -> int:
         noun_parser = nouns.add_parser(noun, help=summary, description=_sentence(summary))
         if noun == wanted:
             importlib.import_module(f"holdfast.cli.{noun}").add(noun_parser)
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        complain: Callable[[str], None] = getattr(options, "complain", parser.error)
+        complain(f"unrecognized arguments: {' '.join(unknown)}")
     handler: Callable[[argparse.Namespace], int] = options.handler
     return handler(options)
 

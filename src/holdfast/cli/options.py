@@ -34,7 +34,7 @@ def add_common(parser: argparse.ArgumentParser, handler: Handler) -> None:
         help="the store's file (default: $HOLDFAST_STORE, or .holdfast/holdfast.db)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, errors included")
-    parser.set_defaults(handler=handler)
+    parser.set_defaults(handler=handler, complain=parser.error)
 
 
 def store_path(options: argparse.Namespace) -> Path:
