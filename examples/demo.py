@@ -24,7 +24,7 @@ from holdfast import RunHandle, open_engine, send_event, start
 from holdfast.records import Step
 
 ROOT = Path(__file__).parent.parent
-STORE = ROOT / ".holdfast" / "demo.db"
+STORE = Path(os.environ.get("HOLDFAST_STORE", ROOT / ".holdfast" / "demo.db"))
 BESIDE_PYTHON = Path(sys.executable).with_name("holdfast")
 WIDTH = 32
 
