@@ -12,7 +12,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from holdfast import __version__
 from holdfast.cli import output
@@ -60,20 +60,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    parser = Parser(prog="holdfast", description="Durable AI code agents on your own machines.")
-    parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
-    nouns = parser.add_subparsers(dest="noun", metavar="COMMAND", required=True)
-    wanted = next((word for word in arguments if not word.startswith("-")), None)
-    for noun, summary in NOUNS.items():
-        noun_parser = nouns.add_parser(noun, help=summary, description=_sentence(summary))
-        if noun == wanted:
-            importlib.import_module(f"holdfast.cli.{noun}").add(noun_parser)
+    wanted = next((word for word in arguments if not word.startswith("-")), "")
+    parser = build({wanted})
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         complain: Callable[[str], None] = getattr(options, "complain", parser.error)
         complain(f"unrecognized arguments: {' '.join(unknown)}")
     handler: Callable[[argparse.Namespace], int] = options.handler
     return handler(options)
+
+
+def build(wanted: Collection[str]) -> Parser:
+    """The parser, with the verbs of the nouns that are wanted."""
+    parser = Parser(prog="holdfast", description="Durable AI code agents on your own machines.")
+    parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
+    nouns = parser.add_subparsers(dest="noun", metavar="COMMAND", required=True)
+    for noun, summary in NOUNS.items():
+        noun_parser = nouns.add_parser(noun, help=summary, description=_sentence(summary))
+        if noun in wanted:
+            importlib.import_module(f"holdfast.cli.{noun}").add(noun_parser)
+    return parser
 
 
 def _sentence(summary: str) -> str:
