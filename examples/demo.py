@@ -24,7 +24,7 @@ from holdfast import RunHandle, open_engine, send_event, start
 from holdfast.records import Step
 
 ROOT = Path(__file__).parent.parent
-STORE = Path(os.environ.get("HOLDFAST_STORE", ROOT / ".holdfast" / "demo.db"))
+STORE = Path(os.environ.get("DEMO_STORE", ROOT / ".holdfast" / "demo.db"))
 BESIDE_PYTHON = Path(sys.executable).with_name("holdfast")
 WIDTH = 32
 
@@ -32,6 +32,8 @@ WIDTH = 32
 async def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
+        for file in STORE.parent.glob(f"{STORE.name}*"):
+            file.unlink()  # the last demo's
         try:
             async with open_engine(STORE, worker=False):
                 await fulfil_an_order(log)

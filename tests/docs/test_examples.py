@@ -76,7 +76,7 @@ def test_an_output_is_compared_with_what_the_page_says(
 
 def test_the_demo_kills_its_worker_and_no_finished_step_is_repeated(tmp_path: Path) -> None:
     demo = [sys.executable, str(ROOT / "examples" / "demo.py")]
-    environment = {**os.environ, "HOLDFAST_STORE": str(tmp_path / "demo.db")}
+    environment = {**os.environ, "DEMO_STORE": str(tmp_path / "demo.db")}
     done = subprocess.run(
         demo, env=environment, capture_output=True, text=True, timeout=90, check=False
     )
