@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,3 +84,15 @@ def test_the_demo_kills_its_worker_and_no_finished_step_is_repeated(tmp_path: Pa
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("$ kill -9 ") == 2
     assert "6 steps done, 0 of them twice." in done.stdout
+
+
+LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
+TO_COME = {"testing.md"}
+
+
+def test_links_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        for path, _anchor in LINK.findall(page.read_text(encoding="utf-8")):
+            exists = (page.parent / path).exists() or Path(path).name in TO_COME
+            assert exists, f"{page.relative_to(ROOT)}: {path}"
