@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import inspect
 import io
 import linecache
 import os
@@ -16,7 +17,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
@@ -101,14 +101,13 @@ class Page:
         name = str(self.path)
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         code: CodeType = compile(source, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        body = FunctionType(code, self._module.__dict__)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            runner.run(self._body(code))
+            if code.co_flags & inspect.CO_COROUTINE:
+                runner.run(body())
+            else:
+                body()  # outside the loop, so that an example may call asyncio.run itself
         return printed.getvalue()
-
-    async def _body(self, code: CodeType) -> None:
-        result = FunctionType(code, self._module.__dict__)()
-        if isinstance(result, Coroutine):
-            await result
 
 
 def check(place: str, expected: str, printed: str) -> None:
