@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 from collections.abc import Callable
 
@@ -136,6 +137,54 @@ def test_watching_a_failed_run_gives_exit_code_1(shop: Holdfast) -> None:
     assert done.code == 1
     assert [line["step"]["name"] for line in steps] == ["reserve", "charge"]
     assert last["run"]["status"] == "failed"
+
+
+def test_ctrl_c_ends_the_watching_and_not_the_run(holdfast: Holdfast) -> None:
+    run_id = holdfast.detached("approved", item="fig")
+    watching = holdfast.spawn("runs", "watch", run_id)
+    assert watching.stdout is not None
+    watching.stdout.readline()
+    watching.send_signal(signal.SIGINT)
+    _out, err = watching.communicate(timeout=30)
+    assert watching.returncode == 130
+    assert f"holdfast runs watch {run_id} comes back to it" in err
+    assert holdfast.show(run_id)["status"] == "pending"
+
+
+def test_a_run_whose_code_has_changed_is_stuck_and_goes_on_when_it_fits(
+    holdfast: Holdfast,
+) -> None:
+    source = (
+        "from holdfast import step, wait_for_event, workflow\n\n\n"
+        "@step\nasync def {name}() -> int:\n    return 1\n\n\n"
+        "@workflow\nasync def job() -> str:\n    await {name}()\n"
+        "    return 'yes' if await wait_for_event('go', timeout='1h') else 'no'\n"
+    )
+    code = holdfast.folder / "job.py"
+    code.write_text(source.format(name="one"))
+    following = holdfast.spawn("start", "job.py:job")
+    assert following.stderr is not None
+    run_id = following.stderr.readline().strip()
+    assert "one" in following.stderr.readline()
+    following.kill()
+    following.wait()
+
+    code.write_text(source.format(name="other"))
+    worker = holdfast.spawn("worker", "job.py")
+    watched = holdfast("runs", "watch", run_id)
+    assert watched.code == 1
+    assert watched.out.splitlines()[-1].startswith("stuck: NonDeterminismError: at 0/1 the journal")
+    assert "step one({}), but the code now calls step other({})" in watched.out
+    assert f"holdfast runs resume {run_id}" in watched.err
+    assert holdfast.show(run_id)["failure"]["type"] == "NonDeterminismError"
+    worker.kill()
+    worker.wait()
+
+    code.write_text(source.format(name="one"))
+    assert holdfast("runs", "resume", run_id).code == 0
+    assert holdfast("events", "send", "go").code == 0
+    holdfast.spawn("worker", "job.py")
+    assert holdfast("runs", "watch", run_id).code == 0
 
 
 def test_a_waiting_run_can_be_paused_resumed_and_cancelled(holdfast: Holdfast) -> None:

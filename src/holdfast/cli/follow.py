@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from holdfast.cli.output import dim
 from holdfast.cli.view import step_line
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, StoreError
 from holdfast.records import Event, Run, Step
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.steps_view import steps_of
 
 PAUSE_SECONDS = 0.05
-"""Between two looks: a fast run must not make its watcher the busiest process."""
+"""At least so long between two looks, and four times as long as a look takes: a fast run with a
+long journal must not make its watcher the busiest process."""
 
 Show = Callable[[Run, Sequence[Step]], None]
 
@@ -24,6 +26,7 @@ async def follow(engine: Engine, run_id: str, show: Show) -> tuple[Run, list[Eve
     """Call `show` with what is new until the run has ended or is stuck."""
     journal: list[Event] = []
     async for _ in engine.watchers.changes():
+        began = time.monotonic()
         run = await engine.store.get(run_id)  # asked first: nothing is recorded after the end
         if run is None:
             raise NotFound(f"there is no run {run_id}")
@@ -31,8 +34,8 @@ async def follow(engine: Engine, run_id: str, show: Show) -> tuple[Run, list[Eve
         show(run, steps_of(journal))
         if run.ended or run.status == "stuck":
             return run, journal
-        await asyncio.sleep(PAUSE_SECONDS)
-    raise NotFound(f"the store was closed while following {run_id}")
+        await asyncio.sleep(max(PAUSE_SECONDS, 4 * (time.monotonic() - began)))
+    raise StoreError(f"the store was closed while following {run_id}")
 
 
 class Finished:

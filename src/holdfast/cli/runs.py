@@ -187,7 +187,13 @@ def run_json(run: Run, journal: list[Event]) -> dict[str, Any]:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    return asyncio.run(_watch_run(options))
+    try:
+        return asyncio.run(_watch_run(options))
+    except KeyboardInterrupt:
+        if not options.json:
+            again = f"holdfast runs watch {output.plain(options.run)}"
+            output.note(f"\ndetached: the run goes on; {again} comes back to it")
+        raise
 
 
 async def _watch_run(options: argparse.Namespace) -> int:
