@@ -34,7 +34,7 @@ def _load_module(name: str) -> ModuleType:
 
 def _load_file(path: Path) -> ModuleType:
     _search(path.resolve().parent)
-    name = path.stem if path.stem not in sys.modules else f"_holdfast_{path.stem}"
+    name = path.stem if path.stem not in sys.modules else f"_holdfast.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise ImportError("it is no Python file")

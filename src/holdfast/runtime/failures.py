@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from importlib.machinery import ModuleSpec
+from pathlib import PurePath
 from typing import Any
 
 from holdfast.errors import HoldfastError, StepFailed
@@ -34,7 +36,7 @@ def _recipe(error: BaseException) -> dict[str, Any] | None:
     kind = type(error)
     state = {name: value for name, value in vars(error).items() if name != "__notes__"}
     recipe = {
-        "module": kind.__module__,
+        "module": _main_name() if kind.__module__ == "__main__" else kind.__module__,
         "name": kind.__qualname__,
         "args": list(error.args),
         "state": state,
@@ -50,16 +52,41 @@ def _recipe(error: BaseException) -> dict[str, Any] | None:
 
 
 def _make(recipe: dict[str, Any]) -> Exception | None:
-    # Only classes of modules that are loaded already: reading a journal imports nothing.
-    found: Any = sys.modules.get(recipe["module"])
-    for part in recipe["name"].split("."):
-        found = getattr(found, part, None)
-    if not (isinstance(found, type) and issubclass(found, Exception)):
+    found = _find(recipe["module"], recipe["name"])
+    if found is None:
         return None
     made = found.__new__(found, *recipe["args"])
     made.args = tuple(recipe["args"])
     made.__dict__.update(recipe["state"])
     return made
+
+
+def _find(module: str, name: str) -> type[Exception] | None:
+    """An error's class, among the modules that are loaded: reading a journal imports nothing.
+
+    The same file may have been another module when the error was recorded: a program of its
+    own then (`python orders.py`), and now loaded by a worker, as `orders` or `shop.orders`.
+    """
+    last = module.rpartition(".")[2]
+    alike = [n for n in list(sys.modules) if n != module and n.rpartition(".")[2] == last]
+    main = ["__main__"] if _main_name().rpartition(".")[2] == last else []
+    for candidate in (module, *main, *alike):
+        found: Any = sys.modules.get(candidate)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if isinstance(found, type) and issubclass(found, Exception):
+            return found
+    return None
+
+
+def _main_name() -> str:
+    """What the program's own module is called when it is imported rather than run."""
+    main = sys.modules.get("__main__")
+    spec: ModuleSpec | None = getattr(main, "__spec__", None)
+    if spec is not None:
+        return spec.name.removesuffix(".__main__")
+    file: str | None = getattr(main, "__file__", None)
+    return PurePath(file).stem if file else "__main__"
 
 
 def rebuild(info: ErrorInfo) -> Exception:
