@@ -39,11 +39,31 @@ def test_an_error_is_rebuilt_where_its_file_has_another_module_name(
     assert rebuilt.args == ("no money",)
 
 
-def test_an_error_whose_class_is_nowhere_is_a_failed_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "shop.till", module("shop.till"))
-    recorded = failures.describe(sys.modules["shop.till"].Declined("no money"))
-    monkeypatch.delitem(sys.modules, "shop.till")
-    assert isinstance(failures.rebuild(recorded), StepFailed)
+def test_an_error_whose_class_is_not_loaded_is_caught_by_the_same_clauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library = types.ModuleType("library")
+    exec(
+        "class Failed(Exception): pass\nclass Gone(Failed, ConnectionResetError): pass\n",
+        library.__dict__,
+    )
+    for kind in (library.Failed, library.Gone):
+        kind.__module__ = "library"
+    monkeypatch.setitem(sys.modules, "library", library)
+    recorded = failures.describe(library.Gone(104, "reset by peer"))
+    monkeypatch.delitem(sys.modules, "library")
+    rebuilt = failures.rebuild(recorded)
+    assert isinstance(rebuilt, ConnectionResetError)
+    assert not isinstance(rebuilt, StepFailed)
+    assert (type(rebuilt).__name__, rebuilt.args) == ("Gone", (104, "reset by peer"))
+    assert failures.describe(rebuilt).rebuild is not None
+
+
+def test_an_error_that_can_not_be_made_again_is_a_failed_step() -> None:
+    recorded = failures.describe(ValueError(object()))
+    rebuilt = failures.rebuild(recorded)
+    assert isinstance(rebuilt, StepFailed)
+    assert rebuilt.type == "ValueError"
 
 
 PROGRAM = """
