@@ -21,7 +21,7 @@ Made from the commands' own help by `scripts/cli_reference.py`.
   refused, 4 the store is out of reach, 130 detached by Ctrl-C (the run is never cancelled by it).
 - **`NO_COLOR`** is respected. Progress is redrawn on a terminal only; elsewhere there is one line
   per finished step.
-- **RUN** is a run's id, or the beginning of it where that is unique.
+- **RUN** is a run's id, the beginning of it where that is unique, or `latest`.
 - **JSON** values can be given in place, as `@FILE`, or as `-` for stdin.
 """
 

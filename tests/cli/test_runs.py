@@ -84,6 +84,7 @@ def test_a_unique_beginning_of_an_id_is_enough(shop: Holdfast) -> None:
     unique = next(n for n in lengths if sum(run.startswith(runs[0][:n]) for run in runs) == 1)
     assert shop.show(runs[0][:unique])["id"] == runs[0]
     assert shop.show(runs[1].removeprefix("run_").lower())["id"] == runs[1]
+    assert shop.show("latest")["id"] == runs[0]
     several = shop("runs", "show", runs[0][: unique - 1], "--json")
     assert (several.code, several.error["kind"]) == (2, "UsageError")
     assert runs[0] in several.error["hint"]

@@ -28,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     def verb(name: str, summary: str, handler: Handler) -> argparse.ArgumentParser:
         made = verbs.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
         if name != "list":
-            made.add_argument("run", metavar="RUN", help="the run's id, or the beginning of it")
+            made.add_argument("run", metavar="RUN", help="the run's id, its beginning, or latest")
         add_common(made, handler)
         return made
 

@@ -13,6 +13,9 @@ from holdfast.runtime.app import open_engine
 from holdfast.runtime.engine import Engine
 from holdfast.store.base import RunFilter, Store
 
+LATEST = "latest"
+"""Stands for the run that was started last."""
+
 
 @asynccontextmanager
 async def visit(options: argparse.Namespace) -> AsyncGenerator[Engine]:
@@ -29,7 +32,12 @@ async def visit(options: argparse.Namespace) -> AsyncGenerator[Engine]:
 
 
 async def find_run(store: Store, named: str) -> Run:
-    """The run with this id, or the only one whose id begins so."""
+    """The run with this id, or the only one whose id begins so; or the latest."""
+    if named == LATEST:
+        newest = await store.list_runs(RunFilter(), 1, None)
+        if not newest.runs:
+            raise NotFound("there is no run yet", hint="holdfast start makes one")
+        return newest.runs[0]
     prefix = named if named.startswith("run_") else f"run_{named}"
     prefix = f"run_{prefix[4:].upper()}"
     exact = await store.get(prefix)
