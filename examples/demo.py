@@ -50,7 +50,7 @@ async def fulfil_an_order(log: Path) -> None:
 
     worker = Worker(log)
     await follower.follow(lambda _: "begin pack" in lines(log))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.2)
     worker.kill("in the middle of packing")
 
     worker = Worker(log)
@@ -135,9 +135,10 @@ def judge(log: Path) -> int:
     doubled = [name for name in names if done[f"end {name}"] != 1]
     again = [name for name in names if done[f"begin {name}"] > 1]
     say(f"\n   By the steps' own log: {len(names)} steps done, {len(doubled)} of them twice.")
-    say(f"   Begun again: {', '.join(again)}, which was under way when its worker was killed.\n")
+    if again:
+        say(f"   Begun again: {', '.join(again)}, which was under way when its worker was killed.")
     holdfast = "holdfast" if shutil.which("holdfast") else os.path.relpath(BESIDE_PYTHON)
-    say(f"See it:   {holdfast} runs list --store {os.path.relpath(STORE)}")
+    say(f"\nSee it:   {holdfast} runs list --store {os.path.relpath(STORE)}")
     say("Read on:  docs/guides/getting-started.md")
     return 1 if doubled else 0
 

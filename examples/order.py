@@ -73,7 +73,7 @@ async def fetch(item: str) -> str:
 
 @step
 async def pack(fetched: str) -> str:
-    return await work("packed", seconds=0.8)
+    return await work("packed", seconds=1.0)
 
 
 @step

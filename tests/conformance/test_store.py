@@ -147,8 +147,8 @@ async def test_only_due_runs_of_known_workflows_are_claimed(store: Store):
     await store.create(new_run("run_other", workflow="other"), None)
     claims = await store.claim(worker(), ["flow"], 10, [])
     assert [c.run.id for c in claims] == ["run_due"]
-    assert await store.next_due(["flow"]) == 9e11
-    assert await store.next_due(["nothing"]) is None
+    assert await store.next_due("wkr_1", ["flow"]) == 9e11
+    assert await store.next_due("wkr_1", ["nothing"]) is None
     assert not await store.claim(worker(), ["flow"], 10, [])
 
 
