@@ -182,6 +182,20 @@ class Step:
     def seconds(self) -> float | None:
         return None if self.ended_at is None else self.ended_at - self.started_at
 
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "kind": self.kind,
+            "name": self.name,
+            "status": self.status,
+            "attempts": self.attempts,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "input": None if self.input is None else json.loads(self.input),
+            "output": None if self.output is None else json.loads(self.output),
+            "error": None if self.error is None else self.error.as_json(),
+        }
+
 
 # --- waiting -------------------------------------------------------------------------------
 

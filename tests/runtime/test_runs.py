@@ -515,6 +515,32 @@ async def test_a_fork_in_the_middle_of_parallel_branches_does_not_mix_them(harne
         assert await (await run.fork(each.key)).result() == expected
 
 
+async def test_a_run_that_was_paused_and_retried_can_be_forked(harness: Harness):
+    @step(retries=0)
+    async def fragile() -> str | None:
+        return "whole"
+
+    @workflow
+    async def flow() -> str:
+        first = await do("first")
+        await sleep("1h")
+        return f"{first} {await fragile()} {await do('last')}"
+
+    harness.fail(fragile, ValueError("x"))
+    run = await start(flow)
+    await harness.until_blocked()
+    await run.pause()
+    await harness.until_blocked()
+    await run.resume()
+    with pytest.raises(RunFailed):
+        await run.result()
+    await run.retry()
+    expected = await run.result()
+    keys = {s.name: s.key for s in await run.steps()}
+    assert await (await run.fork(keys["do"])).result() == expected
+    assert await (await run.fork(keys["fragile"], result=None)).result() == "first None last"
+
+
 async def test_a_failure_handler_is_started_with_the_failure_and_once(harness: Harness):
     seen: list[Failure] = []
 

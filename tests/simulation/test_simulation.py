@@ -137,7 +137,7 @@ def simulate(seed: int) -> str:
         def send_news() -> None:
             tx = Transaction(world.database.connection)
             mailbox.send(tx, "news", b"{}", "news-1", None, world.clock.time)
-            for store in world.database.stores:
+            for store in world.database.stores:  # those that are open: one may be restarting
                 store.wake()
 
         def ended() -> bool:

@@ -11,13 +11,22 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Collection, Sequence
 
 from holdfast import __version__
 from holdfast.cli import output
+from holdfast.cli.options import Parser
 from holdfast.errors import HoldfastError
 
-NOUNS: dict[str, str] = {}
+NOUNS: dict[str, str] = {
+    "start": "start a run of one of your workflows and follow it",
+    "worker": "carry out runs until stopped",
+    "runs": "list, show, watch and steer runs",
+    "events": "send events to the runs that wait for them",
+    "store": "back up and describe the store",
+    "doctor": "check this installation and the store",
+}
 """Noun (or top-level verb) to the line `holdfast --help` shows; the module has its name."""
 
 DETACHED = 130
@@ -27,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     wants_json = "--json" in arguments
+    output.prepare()
     try:
         return _run(arguments)
     except HoldfastError as error:
@@ -39,22 +49,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         # that the interpreter's own flush at exit does not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        if not wants_json:
+            raise
+        # A program reads our output: it gets JSON also when the mistake is ours.
+        traceback.print_exc()
+        body = {"kind": "InternalError", "message": f"{type(error).__name__}: {error}"}
+        output.show_json({"error": {**body, "hint": "this is a bug in Holdfast: report it"}})
+        return 1
 
 
 def _run(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="holdfast", description="Durable AI code agents on your own machines."
-    )
-    parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
-    nouns = parser.add_subparsers(dest="noun", metavar="COMMAND", required=True)
-    wanted = next((word for word in arguments if not word.startswith("-")), None)
-    for noun, summary in NOUNS.items():
-        noun_parser = nouns.add_parser(noun, help=summary, description=summary)
-        if noun == wanted:
-            importlib.import_module(f"holdfast.cli.{noun}").add(noun_parser)
-    options = parser.parse_args(arguments)
+    wanted = next((word for word in arguments if not word.startswith("-")), "")
+    parser = build({wanted})
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        complain: Callable[[str], None] = getattr(options, "complain", parser.error)
+        complain(f"unrecognized arguments: {' '.join(unknown)}")
     handler: Callable[[argparse.Namespace], int] = options.handler
     return handler(options)
+
+
+def build(wanted: Collection[str]) -> Parser:
+    """The parser, with the verbs of the nouns that are wanted."""
+    parser = Parser(prog="holdfast", description="Durable AI code agents on your own machines.")
+    parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
+    nouns = parser.add_subparsers(dest="noun", metavar="COMMAND", required=True)
+    for noun, summary in NOUNS.items():
+        noun_parser = nouns.add_parser(noun, help=summary, description=_sentence(summary))
+        if noun in wanted:
+            importlib.import_module(f"holdfast.cli.{noun}").add(noun_parser)
+    return parser
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[0].upper()}{summary[1:]}."
 
 
 if __name__ == "__main__":

@@ -1,19 +1,49 @@
-"""What commands print: data to stdout, everything else to stderr."""
+"""What commands print: data to stdout, everything else to stderr.
+
+Stored text comes from programs, models and strangers. None of it reaches the terminal with its
+control characters: they are shown as escapes.
+"""
 
 from __future__ import annotations
 
+import io
 import json as jsonlib
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from holdfast.errors import HoldfastError
+
+# Controls (C0, DEL, C1), line and paragraph separators, marks that reorder text, and lone
+# surrogates, which no encoding can carry.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def prepare() -> None:
+    """Let no character that the terminal's encoding lacks end a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def plain(text: str) -> str:
+    """Text that is safe to print on one line: `\\x1b[2J` is shown, not obeyed."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def short(text: str, width: int) -> str:
+    """Safe text, cut to a width."""
+    safe = plain(text[: 4 * width])
+    return safe if len(safe) <= width and len(text) <= 4 * width else f"{safe[: width - 1]}…"
 
 
 def show_json(data: Any) -> None:
     """Print data for programs."""
-    print(jsonlib.dumps(data, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+    text = jsonlib.dumps(data, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None)
+    print(_UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text), flush=True)
 
 
 def show_error(error: HoldfastError, *, json: bool) -> None:
@@ -21,18 +51,22 @@ def show_error(error: HoldfastError, *, json: bool) -> None:
     if json:
         body = {"kind": error.kind, "message": error.message, "hint": error.hint}
         show_json({"error": body})
-    else:
-        print(f"holdfast: {error}", file=sys.stderr)
+        return
+    lines = [f"holdfast: {error.message or error.kind}"]
+    if error.hint:
+        lines.append(f"  hint: {error.hint}")
+    for line in "\n".join(lines).splitlines():
+        note(plain(line))
 
 
 def note(text: str) -> None:
     """Say something that is not data."""
-    print(text, file=sys.stderr)
+    print(text, file=sys.stderr, flush=True)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print rows in aligned columns; the last column is not padded."""
-    lines = [list(headings), *(list(row) for row in rows)]
+    lines = [list(headings), *([plain(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     for index, line in enumerate(lines):
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
@@ -40,10 +74,28 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         print(dim(text) if index == 0 else text)
 
 
-def dim(text: str) -> str:
+def duration(seconds: float) -> str:
+    """A length of time as people read it: 0.12 s, 2.1 s, 1 m 6 s, 2.0 h, 3.5 d."""
+    if seconds < 1:
+        return f"{max(seconds, 0):.2f} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} m {int(seconds % 60)} s"
+    return f"{seconds / 3600:.1f} h" if seconds < 86400 else f"{seconds / 86400:.1f} d"
+
+
+def moment(at: float) -> str:
+    """A point in time: 2026-11-15 21:41:42 UTC."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def dim(text: str, stream: TextIO | None = None) -> str:
     """Grey, on a terminal that has colours."""
-    return f"\x1b[2m{text}\x1b[0m" if _colours() else text
+    return f"\x1b[2m{text}\x1b[0m" if _colours(stream or sys.stdout) else text
 
 
-def _colours() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+def _colours(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR")

@@ -24,7 +24,7 @@ _opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Any]] = {}
 
 def default_path() -> Path:
     """Where the store is unless somebody says otherwise."""
-    return Path(os.environ.get("HOLDFAST_STORE", DEFAULT_STORE))
+    return Path(os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE)
 
 
 def set_engine(engine: Engine) -> None:

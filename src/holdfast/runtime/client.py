@@ -18,13 +18,8 @@ from holdfast.durations import seconds
 from holdfast.errors import NotFound, NotInWorkflow, PayloadTooLarge, Refused, RunStuck, UsageError
 from holdfast.ids import derived_id, new_id
 from holdfast.records import (
-    RUN_CREATED,
     RUN_ENDS,
-    RUN_PAUSED,
-    RUN_RESUMED,
     RUN_STUCK,
-    STEP_COMPLETED,
-    STEP_EDITED,
     ErrorInfo,
     Event,
     Status,
@@ -35,7 +30,7 @@ from holdfast.records import (
 from holdfast.records import (
     Step as StepRecord,
 )
-from holdfast.runtime import ambient
+from holdfast.runtime import ambient, forking
 from holdfast.runtime.codec import Codec, codec_for
 from holdfast.runtime.context import execution, step_context
 from holdfast.runtime.definitions import Workflow, find_workflow, registered, step
@@ -150,7 +145,7 @@ class RunHandle(Generic[R]):
         from_step: str | None = None,
         *,
         input: Mapping[str, Any] | None = None,
-        result: Any = None,
+        result: Any = forking.UNCHANGED,
     ) -> RunHandle[R]:
         """A new run that takes over what this one did before a step, and goes on from there.
 
@@ -160,18 +155,9 @@ class RunHandle(Generic[R]):
         """
         engine = await _engine("fork")
         record, journal = await self.record(), await self._journal()
-        new = _forked(record, journal, engine.clock.now())
-        if from_step is None:
-            if result is not None:
-                raise UsageError("a result to fork with needs the step it is the result of")
-            history = [_edited(journal[0], input)]
-        else:
-            history = _history_before(journal, from_step, input, result)
-        renamed = [
-            event._replace(run_id=new.id, seq=place, log=0)
-            for place, event in enumerate(history, start=1)
-        ]
-        await engine.store.fork(new, self.id, renamed)
+        history = forking.history_before(journal, from_step, input, result)
+        new = forking.new_run(record, engine.clock.now())
+        await engine.store.fork(new, self.id, [event._replace(run_id=new.id) for event in history])
         return RunHandle(new.id, self._result)
 
     async def _journal(self) -> list[Event]:
@@ -362,56 +348,3 @@ async def receive_webhook(token: str, payload: Any, *, id: str | None = None) ->
     run_id, name = found
     data = codec_for(Any).encode(payload, "$.payload")
     await _send(name, data, id or f"evt_{os.urandom(12).hex()}", run_id)
-
-
-# --- forking ---
-
-
-def _forked(record: RunRecord, journal: Sequence[Event], now: float) -> NewRun:
-    return NewRun(
-        id=new_id("run", at=now),
-        workflow=record.workflow,
-        version=record.version,
-        input=b"",
-        meta={},
-        created_at=now,
-        due_at=now,
-        parent_id=None,
-        attributes=record.attributes,
-    )
-
-
-def _edited(event: Event, changes: Mapping[str, Any] | None) -> Event:
-    """An event with some of the fields of its payload replaced."""
-    if not changes:
-        return event
-    fields = json.loads(event.value or b"{}")
-    for name in changes:
-        if name not in fields:
-            known = ", ".join(fields) or "none"
-            raise UsageError(f"there is no argument {name!r} to replace (there are: {known})")
-    try:
-        return event._replace(value=json.dumps({**fields, **changes}).encode())
-    except TypeError as error:
-        raise UsageError(f"the new input is no JSON: {error}") from error
-
-
-def _history_before(
-    journal: Sequence[Event], key: str, input: Mapping[str, Any] | None, result: Any
-) -> list[Event]:
-    """What a fork takes over: all that was recorded before the step, and what replaces it."""
-    starts = [event for event in journal if event.key == key and event.type == "step.started"]
-    if not starts:
-        raise NotFound(f"there is no step {key!r} in {journal[0].run_id}")
-    if input is not None and result is not None:
-        raise UsageError("replace a step's input or its result, not both")
-    begin = starts[-1]
-    of_the_run = (RUN_CREATED, RUN_RESUMED, RUN_PAUSED, RUN_STUCK)
-    kept = [e for e in journal if e.seq < begin.seq and e.type not in of_the_run]
-    history = [journal[0], *kept]
-    if result is not None:
-        value = codec_for(Any).encode(result, "$.result")
-        history += [begin, begin._replace(type=STEP_COMPLETED, meta="{}", value=value)]
-    elif input is not None:
-        history.append(_edited(begin, input)._replace(type=STEP_EDITED, meta="{}"))
-    return history

@@ -114,3 +114,9 @@ def _is_unbound(path: Path) -> bool:
         except OSError:
             return False
     return False
+
+
+def alive(store: Path) -> list[str]:
+    """Names of the processes that have the store open now, in the order they came."""
+    sockets = sorted(folder_for(store).glob(f"*{SUFFIX}"))
+    return [path.name.removesuffix(SUFFIX) for path in sockets if not _is_unbound(path)]

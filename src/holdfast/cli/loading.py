@@ -1,0 +1,74 @@
+"""Loading the files and modules that define the user's workflows."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from holdfast.errors import NotFound, UnknownWorkflow, UsageError
+from holdfast.runtime.definitions import Workflow, registered
+
+
+def load(named: str) -> ModuleType:
+    """Import `orders.py` or `shop.orders`, as Python itself would from this folder."""
+    is_file = named.endswith(".py") or "/" in named
+    if is_file and not Path(named).is_file():
+        raise NotFound(f"there is no file {named}")
+    try:
+        return _load_file(Path(named)) if is_file else _load_module(named)
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"{named} can't be loaded: {type(error).__name__}: {error}{_place(error, named)}"
+        ) from error
+
+
+def _load_module(name: str) -> ModuleType:
+    _search(Path.cwd())
+    return importlib.import_module(name)
+
+
+def _load_file(path: Path) -> ModuleType:
+    _search(path.resolve().parent)
+    name = path.stem if path.stem not in sys.modules else f"_holdfast.{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise ImportError("it is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _search(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _place(error: BaseException, named: str) -> str:
+    """Where in the user's code it went wrong."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [f for f in frames if "importlib" not in f.filename and f.filename != __file__]
+    if not inside:
+        return ""
+    return f"\n  in {inside[-1].filename}, line {inside[-1].lineno}"
+
+
+def load_workflow(named: str) -> Workflow[..., Any]:
+    """The workflow that `FILE.py:name` or `MODULE:name` stands for."""
+    place, sign, name = named.rpartition(":")
+    if not sign or not place or not name:
+        raise UsageError(
+            f"{named!r} names no workflow", hint="write it as FILE.py:workflow or MODULE:workflow"
+        )
+    found = getattr(load(place), name, None) or registered().get(name)
+    if isinstance(found, Workflow):
+        return found  # pyright: ignore[reportUnknownVariableType]
+    known = ", ".join(sorted(registered())) or "none"
+    raise UnknownWorkflow(
+        f"{place} has no workflow {name!r} (it has: {known})", hint="mark it with @workflow"
+    )

@@ -1,0 +1,294 @@
+"""`holdfast runs`: list, show, watch, cancel, pause, resume, retry, fork."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, get_args
+
+from holdfast.cli import output, view
+from holdfast.cli.options import Handler, add_common, parse_json, parse_object
+from holdfast.cli.session import find_run, visit
+from holdfast.errors import UsageError
+from holdfast.records import Event, Run, Status
+from holdfast.runtime.engine import Engine
+from holdfast.runtime.steps_view import steps_of
+from holdfast.store.base import RunFilter
+
+SHOWN_CHARACTERS = 300
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verbs."""
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+
+    def verb(name: str, summary: str, handler: Handler) -> argparse.ArgumentParser:
+        made = verbs.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+        if name != "list":
+            made.add_argument("run", metavar="RUN", help="the run's id, its beginning, or latest")
+        add_common(made, handler)
+        return made
+
+    listing = verb("list", "list runs, newest first", _list)
+    listing.add_argument("--workflow", metavar="NAME", help="only runs of this workflow")
+    listing.add_argument(
+        "--status",
+        action="append",
+        default=[],
+        choices=get_args(Status),
+        metavar="STATUS",
+        help=f"only runs in this state; may be repeated ({', '.join(get_args(Status))})",
+    )
+    listing.add_argument(
+        "--attribute",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="only runs with this attribute; may be repeated",
+    )
+    listing.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50)")
+    listing.add_argument("--cursor", metavar="RUN", help="go on behind this run")
+
+    showing = verb("show", "show a run and its steps", _show)
+    showing.add_argument("--full", action="store_true", help="cut nothing short")
+    verb("watch", "follow a run until it ends", _watch)
+    verb("cancel", "ask a run to stop; its finally blocks still run", _cancel)
+    verb("pause", "let the steps under way finish and begin nothing new", _pause)
+    verb("resume", "let a paused or stuck run go on", _resume)
+    verb("retry", "let a failed run go on from where it failed", _retry)
+    forking = verb("fork", "start a new run from what another did before a step", _fork)
+    forking.add_argument(
+        "--from", dest="from_step", metavar="STEP", help="key of the step to go on from"
+    )
+    forking.add_argument("--input", metavar="JSON", help="arguments to replace, as an object")
+    forking.add_argument("--result", metavar="JSON", help="the step's result, instead of doing it")
+
+
+# --- looking ---
+
+
+def _list(options: argparse.Namespace) -> int:
+    return asyncio.run(_list_runs(options))
+
+
+async def _list_runs(options: argparse.Namespace) -> int:
+    where = RunFilter(
+        workflow=options.workflow,
+        status=tuple(options.status),
+        attributes=dict(_attribute(text) for text in options.attribute),
+    )
+    async with visit(options) as engine:
+        page = await engine.store.list_runs(where, options.limit, options.cursor)
+        now = engine.clock.now()
+    if options.json:
+        runs = [run.as_json() for run in page.runs]
+        output.show_json({"runs": runs, "cursor": page.cursor})
+        return 0
+    output.table(
+        ("RUN", "WORKFLOW", "STATUS", "AGE", "TOOK", ""),
+        (_row(run, now) for run in page.runs),
+    )
+    if page.cursor:
+        output.note(f"there are more: --cursor {page.cursor}")
+    return 0
+
+
+def _row(run: Run, now: float) -> tuple[str, ...]:
+    took = ""
+    if run.started_at is not None:
+        took = output.duration((run.finished_at or now) - run.started_at)
+    age = output.duration(now - run.created_at)
+    return run.id, run.workflow, run.status, age, took, output.short(run.error or "", 60)
+
+
+def _attribute(text: str) -> tuple[str, Any]:
+    """`region=eu` or `attempts=3`: a value that reads as a number or boolean is one."""
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise UsageError(f"{text!r} is no attribute", hint="write it as NAME=VALUE")
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, parsed if isinstance(parsed, str | int | float | bool) else value
+
+
+def _show(options: argparse.Namespace) -> int:
+    return asyncio.run(_show_run(options))
+
+
+async def _show_run(options: argparse.Namespace) -> int:
+    async with visit(options) as engine:
+        run = await find_run(engine.store, options.run)
+        journal = await engine.store.load(run.id)
+        now = engine.clock.now()
+    if options.json:
+        output.show_json(run_json(run, journal))
+        return 0
+    limit = sys.maxsize // 8 if options.full else SHOWN_CHARACTERS
+    for name, text in view.header(run, journal, now):
+        print(f"{output.dim(f'{name:<12}')} {output.short(text, limit)}")
+    steps = steps_of(journal)
+    if steps:
+        print()
+        headings = ("", "STEP", "NAME", "STATUS", "ATTEMPTS", "TOOK", "RESULT")
+        width = limit if options.full else 60
+        output.table(headings, [_step_row(step, now, width) for step in steps])
+    _show_failure(run, journal, full=options.full)
+    return 0
+
+
+def _step_row(step: view.Step, now: float, width: int) -> tuple[str, ...]:
+    took = step.seconds if step.seconds is not None else now - step.started_at
+    result = str(step.error) if step.error else (step.output or b"").decode()
+    return (
+        view.SYMBOLS[step.status],
+        step.key,
+        view.step_name(step),
+        step.status,
+        str(step.attempts),
+        output.duration(took),
+        output.short(result, width),
+    )
+
+
+def _show_failure(run: Run, journal: list[Event], *, full: bool) -> None:
+    """Say why a run failed or does not go on, and what to do."""
+    failure = view.failure_of(run, journal)
+    if failure is not None:
+        print(f"\n{run.status}: {output.plain(str(failure))}")
+        text = failure.traceback
+        for line in text.rstrip().splitlines() if full else view.innermost(text):
+            print(f"  {output.plain(line)}")
+    show_hint(run, journal)
+
+
+def show_hint(run: Run, journal: list[Event]) -> None:
+    """Say what to do about a run that needs somebody."""
+    hint = view.hint_for(run, journal)
+    if hint:
+        output.note(f"  hint: {output.plain(hint)}")
+
+
+def run_json(run: Run, journal: list[Event]) -> dict[str, Any]:
+    """A run with everything that is known of it, for programs."""
+    result, failure = view.result_of(run, journal), view.failure_of(run, journal)
+    return {
+        **run.as_json(),
+        "input": json.loads(journal[0].value or b"{}"),
+        "result": None if result is None else json.loads(result),
+        "failure": failure.as_json() if failure else None,
+        "hint": view.hint_for(run, journal),
+        "steps": [step.as_json() for step in steps_of(journal)],
+    }
+
+
+def _watch(options: argparse.Namespace) -> int:
+    try:
+        return asyncio.run(_watch_run(options))
+    except KeyboardInterrupt:
+        if not options.json:
+            again = f"holdfast runs watch {output.plain(options.run)}"
+            output.note(f"\ndetached: the run goes on; {again} comes back to it")
+        raise
+
+
+async def _watch_run(options: argparse.Namespace) -> int:
+    from holdfast.cli.follow import Finished, Lines, follow
+
+    async with visit(options) as engine:
+        run = await find_run(engine.store, options.run)
+        if options.json:
+            finished = Finished()
+
+            def show(_run: Run, steps: Any) -> None:
+                for step in finished.new(steps):
+                    output.show_json({"step": step.as_json()})
+
+            run, journal = await follow(engine, run.id, show)
+            output.show_json({"run": run_json(run, journal)})
+        else:
+            print(f"{run.id}  {output.plain(run.workflow)}", flush=True)
+            run, journal = await follow(engine, run.id, Lines(sys.stdout, engine))
+            print(ending(run))
+            show_hint(run, journal)
+    return exit_code(run)
+
+
+def ending(run: Run) -> str:
+    """How a run stands, on one line."""
+    words = run.status
+    if run.finished_at is not None and run.started_at is not None:
+        words += f" after {output.duration(run.finished_at - run.started_at)}"
+    return f"{words}: {output.plain(run.error)}" if run.error else words
+
+
+def exit_code(run: Run) -> int:
+    """0 for a run that completed, 1 for one that ended otherwise or is stuck."""
+    return 0 if run.status == "completed" else 1
+
+
+# --- steering ---
+
+
+def _steer(
+    options: argparse.Namespace, said: str, act: Callable[[Engine, str], Awaitable[None]]
+) -> int:
+    async def steer() -> Run:
+        async with visit(options) as engine:
+            found = await find_run(engine.store, options.run)
+            await act(engine, found.id)
+            return await engine.store.get(found.id) or found
+
+    run = asyncio.run(steer())
+    if options.json:
+        output.show_json(run.as_json())
+    else:
+        output.note(f"{run.id}: {said}, now {run.status}")
+    return 0
+
+
+def _cancel(options: argparse.Namespace) -> int:
+    return _steer(
+        options, "asked to stop", lambda e, run: e.store.request(run, "cancel", e.clock.now())
+    )
+
+
+def _pause(options: argparse.Namespace) -> int:
+    return _steer(
+        options, "asked to pause", lambda e, run: e.store.request(run, "pause", e.clock.now())
+    )
+
+
+def _resume(options: argparse.Namespace) -> int:
+    return _steer(options, "resumed", lambda e, run: e.store.resume(run, e.clock.now()))
+
+
+def _retry(options: argparse.Namespace) -> int:
+    return _steer(options, "retried", lambda e, run: e.store.retry(run, e.clock.now()))
+
+
+def _fork(options: argparse.Namespace) -> int:
+    return asyncio.run(_fork_run(options))
+
+
+async def _fork_run(options: argparse.Namespace) -> int:
+    from holdfast.runtime.client import get_run
+    from holdfast.runtime.forking import UNCHANGED
+
+    input = None if options.input is None else parse_object(options.input, "--input")
+    result = UNCHANGED if options.result is None else parse_json(options.result, "--result")
+    async with visit(options) as engine:
+        source = await find_run(engine.store, options.run)
+        handle = await get_run(source.id)
+        forked = await handle.fork(options.from_step, input=input, result=result)
+        run = await forked.record()
+    if options.json:
+        output.show_json(run.as_json())
+    else:
+        print(run.id)
+        output.note(f"forked from {source.id}: holdfast runs watch {run.id}")
+    return 0

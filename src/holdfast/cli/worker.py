@@ -1,0 +1,100 @@
+"""`holdfast worker`: carry out runs until stopped, then finish what is under way and hand back."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+
+from holdfast.cli import output
+from holdfast.cli.options import add_common, store_path
+from holdfast.errors import UsageError
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "modules", nargs="*", metavar="FILE.py|MODULE", help="what defines your workflows"
+    )
+    parser.add_argument(
+        "--grace",
+        default="10s",
+        metavar="DURATION",
+        help="how long steps may take to finish when the worker is stopped (10s)",
+    )
+    add_common(parser, _worker)
+
+
+def _worker(options: argparse.Namespace) -> int:
+    from holdfast.cli.loading import load
+    from holdfast.durations import seconds
+    from holdfast.runtime.definitions import registered
+
+    grace = seconds(_number_or_text(options.grace))
+    if not options.modules:
+        raise UsageError(
+            "a worker needs to know your workflows",
+            hint="name the files or modules that define them: holdfast worker orders.py",
+        )
+    for named in options.modules:
+        load(named)
+    if not registered():
+        raise UsageError(
+            f"{', '.join(options.modules)} defines no workflow", hint="mark one with @workflow"
+        )
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return asyncio.run(_work(options, grace, sorted(registered())))
+
+
+def _number_or_text(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+async def _work(options: argparse.Namespace, grace: float, workflows: list[str]) -> int:
+    from holdfast.runtime.app import open_engine
+
+    path = store_path(options)
+    stop = _stopped_by_signals()
+    async with open_engine(path, grace=grace) as engine:
+        worker = engine.me
+        if options.json:
+            facts = {"worker": worker.id, "pid": worker.pid, "store": str(path)}
+            output.show_json({**facts, "workflows": workflows})
+        else:
+            output.note(f"worker {worker.id} (pid {worker.pid}) on {path}")
+            output.note(f"workflows: {', '.join(workflows)}")
+            output.note("Ctrl-C stops it; runs are kept and go on with the next worker")
+        name = await stop
+        held = len(engine.runs)
+        if not options.json:
+            output.note(f"{name}: finishing steps for up to {grace:g} s, then giving runs back")
+    if options.json:
+        output.show_json({"stopped": name, "given_back": held})
+    else:
+        output.note("stopped")
+    return 0
+
+
+def _stopped_by_signals() -> asyncio.Future[str]:
+    """Done at the first SIGINT or SIGTERM; a second one does not wait for anything."""
+    loop = asyncio.get_running_loop()
+    stop: asyncio.Future[str] = loop.create_future()
+
+    def handler(number: signal.Signals) -> Callable[[], None]:
+        def received() -> None:
+            if stop.done():
+                # Being killed is something every run survives: no need for ceremony.
+                os._exit(128 + number)
+            stop.set_result(number.name)
+
+        return received
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, handler(number))
+    return stop

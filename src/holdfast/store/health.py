@@ -1,0 +1,76 @@
+"""What can be said about a store's file without opening it for work.
+
+Nothing is made, migrated or locked here: a file that is missing, newer than this program or
+read-only can be described, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import StoreError
+from holdfast.store import schema, wake
+
+COUNTS = "SELECT status, count(*) FROM runs GROUP BY status ORDER BY status"
+WORKER_PREFIX = "wkr_"
+
+
+@dataclass(frozen=True)
+class Health:
+    """A store's file, as found."""
+
+    path: str
+    exists: bool
+    writable: bool
+    schema_version: int | None = None
+    known_schema: int = 0
+    """The newest schema that this program knows."""
+    bytes: int = 0
+    """The size of the file and its write-ahead log."""
+    runs: dict[str, int] = field(default_factory=dict[str, int])
+    """How many runs there are, by status."""
+    workers: list[str] = field(default_factory=list[str])
+    """The workers on this machine that are alive."""
+    problem: StoreError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        problem = self.problem
+        return {**asdict(self), "problem": problem.message if problem else None}
+
+
+def examine(path: Path) -> Health:
+    """Look at the store at `path`."""
+    known = schema.migrations()[-1][0]
+    if not path.exists():
+        return Health(str(path), False, _can_be_made(path), known_schema=known)
+    found: dict[str, Any] = {
+        "path": str(path),
+        "exists": True,
+        "writable": os.access(path, os.W_OK) and os.access(path.parent, os.W_OK),
+        "known_schema": known,
+        "bytes": sum(file.stat().st_size for file in _files(path)),
+        "workers": [name for name in wake.alive(path) if name.startswith(WORKER_PREFIX)],
+    }
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as reading:
+            found["schema_version"] = reading.execute("PRAGMA user_version").fetchone()[0]
+            found["runs"] = dict(reading.execute(COUNTS).fetchall())
+    except sqlite3.Error as error:
+        found["problem"] = schema.as_store_error(error, path)
+    return Health(**found)
+
+
+def _files(path: Path) -> list[Path]:
+    return [file for file in (path, path.with_name(f"{path.name}-wal")) if file.exists()]
+
+
+def _can_be_made(path: Path) -> bool:
+    folder = path.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return os.access(folder, os.W_OK)

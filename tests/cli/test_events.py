@@ -1,0 +1,29 @@
+"""`holdfast events`."""
+
+from __future__ import annotations
+
+from .conftest import Holdfast
+
+
+def test_an_event_with_the_same_id_is_sent_once(shop: Holdfast) -> None:
+    first = shop("events", "send", "paid", "--payload", '{"n": 1}', "--id", "e1", "--json")
+    again = shop("events", "send", "paid", "--payload", '{"n": 1}', "--id", "e1", "--json")
+    assert first.json == {"event": {"name": "paid", "id": "e1", "run": None}, "repeated": False}
+    assert again.json["repeated"] is True
+    assert "was sent before" in shop("events", "send", "paid", "--id", "e1").err
+
+
+def test_an_event_for_a_run_that_is_not_there_is_refused(shop: Holdfast) -> None:
+    done = shop("events", "send", "paid", "--run", "run_9", "--json")
+    assert (done.code, done.error["kind"]) == (3, "NotFound")
+
+
+def test_a_payload_that_is_no_json_is_refused(shop: Holdfast) -> None:
+    done = shop("events", "send", "paid", "--payload", "yes", "--json")
+    assert (done.code, done.error["kind"]) == (2, "UsageError")
+    assert "--payload is no JSON" in done.error["message"]
+
+
+def test_reserved_names_are_refused(shop: Holdfast) -> None:
+    done = shop("events", "send", "@webhook/1", "--json")
+    assert (done.code, done.error["kind"]) == (2, "UsageError")

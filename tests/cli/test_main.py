@@ -1,0 +1,103 @@
+"""What all commands have in common."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.cli.main import main
+
+from .conftest import COMMAND, Holdfast
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["runs"],
+        ["runs", "nonsense"],
+        ["runs", "list", "--nonsense"],
+        ["runs", "list", "--limit", "many"],
+        ["runs", "list", "--limit", "0"],
+        ["runs", "list", "--status", "happy"],
+        ["runs", "list", "--attribute", "item"],
+        ["runs", "show"],
+        ["runs", "list", "--js"],
+    ],
+)
+def test_wrong_usage_is_exit_code_2_in_text_and_in_json(
+    shop: Holdfast,
+    arguments: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", str(shop.store))
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("holdfast: ")
+    assert "hint: " in err
+    assert main([*arguments, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert json.loads(out)["error"]["kind"] == "UsageError"
+
+
+def test_wrong_usage_of_the_real_command(holdfast: Holdfast) -> None:
+    done = holdfast("runs", "--json", "list", "--nonsense")
+    assert (done.code, done.err) == (2, "")
+    assert done.error == {
+        "kind": "UsageError",
+        "message": "unrecognized arguments: --json --nonsense",
+        "hint": "holdfast runs list --help says how it is used",
+    }
+
+
+def test_help_and_version_are_data(holdfast: Holdfast) -> None:
+    assert "usage: holdfast" in holdfast("--help").out
+    assert "usage: holdfast runs list" in holdfast("runs", "list", "--help").out
+    assert holdfast("--version").out.startswith("holdfast ")
+
+
+def test_a_reader_that_goes_away_is_no_error(shop: Holdfast) -> None:
+    command = [*COMMAND, "runs", "list", "--json"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=shop.environment
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=30) == 0
+
+
+def test_looking_at_runs_does_not_import_pydantic(shop: Holdfast) -> None:
+    """It takes longer to import than the rest of the command takes to run."""
+    run_id = shop("runs", "list", "--json").json["runs"][0]["id"]
+    script = (
+        "import json, sys\n"
+        "from holdfast.cli.main import main\n"
+        "for words in json.loads(sys.argv[1]):\n"
+        "    assert main(words) == 0, words\n"
+        "assert 'pydantic' not in sys.modules\n"
+    )
+    commands = [
+        ["runs", "list"],
+        ["runs", "show", run_id],
+        ["runs", "watch", run_id],
+        ["store", "info"],
+        ["doctor"],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(commands)],
+        env=shop.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,97 @@
+"""Every example in the README, the guides and the reference does what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .blocks import blocks_of, fits
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("guides/*.md")),
+    *sorted((ROOT / "docs").glob("reference/*.md")),
+]
+NOT_RUN = 6
+"""How many blocks may be marked `no-run`: commands that install, or that never end."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_the_examples_of_a_page_work(page: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "NO_COLOR": "1"}
+    environment.pop("HOLDFAST_STORE", None)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "docs.run_page", str(page)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_few_examples_are_not_run() -> None:
+    blocks = [(page.name, block) for page in PAGES for block in blocks_of(page)]
+    not_run = [f"{name}:{block.line}" for name, block in blocks if not block.runs]
+    assert len(not_run) <= NOT_RUN, not_run
+    assert len(blocks) > 40
+
+
+def test_every_page_is_there() -> None:
+    guides = {page.stem for page in PAGES if page.parent.name == "guides"}
+    assert guides >= {
+        "getting-started",
+        "workflows-and-determinism",
+        "steps-and-retries",
+        "waiting-for-events",
+        "children-concurrency-cancellation",
+        "operating",
+        "testing",
+    }
+
+
+@pytest.mark.parametrize(
+    ("expected", "printed", "same"),
+    [
+        ("a\nb\n", "a\nb\n", True),
+        ("a\n", "a\nb\n", False),
+        ("run_… is done\n", "run_123 is done  \n", True),
+        ("a…c\n", "a\nc\n", False),
+        ("a\n…\nz\n", "a\nb\nc\nz\n", True),
+        ("a\n…\nz\n", "a\nz\n", True),
+        ("a.c\n", "abc\n", False),
+    ],
+)
+def test_an_output_is_compared_with_what_the_page_says(
+    expected: str, printed: str, same: bool
+) -> None:
+    assert fits(expected, printed) is same
+
+
+def test_the_demo_kills_its_worker_and_no_finished_step_is_repeated(tmp_path: Path) -> None:
+    demo = [sys.executable, str(ROOT / "examples" / "demo.py")]
+    environment = {**os.environ, "DEMO_STORE": str(tmp_path / "demo.db")}
+    done = subprocess.run(
+        demo, env=environment, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("$ kill -9 ") == 2
+    assert "6 steps done, 0 of them twice." in done.stdout
+
+
+LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
+
+
+def test_links_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        for path, _anchor in LINK.findall(page.read_text(encoding="utf-8")):
+            assert (page.parent / path).exists(), f"{page.relative_to(ROOT)}: {path}"
