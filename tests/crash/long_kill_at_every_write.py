@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace: apt install strace"),
 ]
 
+LEAST = {"pwrite64": 80, "fdatasync": 8, "ftruncate": 1}
 STRIDE = int(os.environ.get("CRASH_STRIDE", "1"))
 
 
@@ -39,7 +40,8 @@ def killed_at(folder: Path, workflow: str, call: str, place: int) -> bool:
     """Run a worker that is killed at the n-th such call of one of its threads."""
     program = [sys.executable, str(TESTS / "crash" / "traced.py"), str(folder / "store.db")]
     inject = f"inject={call}:signal=KILL:when={place}"
-    trace = ["strace", "-f", "--seccomp-bpf", "-qq", "-e", f"trace={call}", "-e", inject]
+    # Without --seccomp-bpf, which is faster but does not count the calls.
+    trace = ["strace", "-f", "-qq", "-e", f"trace={call}", "-e", inject]
     done = subprocess.run(
         [*trace, "-o", "/dev/null", *program, workflow],
         env={**os.environ, "PYTHONPATH": str(TESTS)},
@@ -77,4 +79,4 @@ def test_a_worker_killed_at_any_write_loses_nothing(
         shutil.rmtree(folder)
         kills, place = kills + 1, place + STRIDE
     print(f"\n{workflow}: {kills} kills at {call}, 0 lost or doubled")
-    assert kills >= 1
+    assert kills >= LEAST[call] / STRIDE
