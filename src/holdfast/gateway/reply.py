@@ -29,6 +29,8 @@ class Usage:
     """Of the input: read from the provider's cache."""
     cache_write: int = 0
     """Of the input: written to the provider's cache."""
+    cache_write_1h: int = 0
+    """Of `cache_write`: kept for an hour, at a higher price."""
     reasoning: int = 0
     """Of the output: spent on reasoning."""
     estimated: bool = False

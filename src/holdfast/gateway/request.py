@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from holdfast.gateway.messages import Message
@@ -77,9 +75,3 @@ class Request:
     def for_model(self, model: str) -> Request:
         """The same request to another model."""
         return replace(self, model=model)
-
-    def digest(self) -> str:
-        """A hash of everything asked; streaming or not is no difference in what is asked."""
-        plain = asdict(replace(self, stream=False))
-        text = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()

@@ -57,12 +57,14 @@ def decode_usage(value: object) -> Usage | None:
     usage = cast(Json, value)
     read = count(usage.get("cache_read_input_tokens"))
     written = count(usage.get("cache_creation_input_tokens"))
+    kept = fields(usage.get("cache_creation") or {})
     details = fields(usage.get("output_tokens_details") or {})
     return Usage(
         input=count(usage.get("input_tokens")) + read + written,
         output=count(usage.get("output_tokens")),
         cached=read,
         cache_write=written,
+        cache_write_1h=min(count(kept.get("ephemeral_1h_input_tokens")), written),
         reasoning=count(details.get("thinking_tokens")),
     )
 

@@ -171,7 +171,7 @@ class ChatFormat:
         return chat_stream.ChatDecoder()
 
     def encoder(self, request: Request) -> StreamEncoder:
-        options = request.extra.get("chat", {}).get("stream_options") or {}
+        options = fields(request.extra.get("chat", {}).get("stream_options") or {})
         return chat_stream.ChatEncoder(include_usage=bool(options.get("include_usage")))
 
     def encode_failure(self, status: int, kind: str, message: str) -> Json:

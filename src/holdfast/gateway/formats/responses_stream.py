@@ -59,6 +59,9 @@ def decode_finish(body: Json, parts: Sequence[ReplyPart]) -> FinishReason:
     return "refusal" if any(isinstance(part, RefusalPart) for part in parts) else "stop"
 
 
+_TEXT_PLACE: Json = {"content_index": 0, "logprobs": []}
+
+
 class ResponsesDecoder:
     def __init__(self) -> None:
         self.done = False
@@ -213,7 +216,7 @@ class ResponsesEncoder:
         more: Json
         match part:
             case TextPart():
-                kind, more = "response.output_text.delta", {"content_index": 0, "logprobs": []}
+                kind, more = "response.output_text.delta", _TEXT_PLACE
             case RefusalPart():
                 kind, more = "response.refusal.delta", {"content_index": 0}
             case ReasoningPart():

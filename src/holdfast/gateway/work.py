@@ -1,0 +1,82 @@
+"""The library's calls as work for the dispatcher: a canonical request, a canonical answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from holdfast.gateway.backends import Backends, encode
+from holdfast.gateway.events import Assembler, Event
+from holdfast.gateway.formats.wire import dumps
+from holdfast.gateway.meter import Meter
+from holdfast.gateway.plain import completion_text
+from holdfast.gateway.redact import Redactor
+from holdfast.gateway.reply import Completion
+from holdfast.gateway.request import Request
+from holdfast.gateway.route import Candidate
+from holdfast.gateway.seal import seal
+from holdfast.gateway.tokens import HIDDEN, input_bound
+
+OnEvent = Callable[[Event], Awaitable[None]]
+
+
+class CanonicalWork:
+    """One library call; with `on_event` it streams."""
+
+    def __init__(
+        self,
+        request: Request,
+        backends: Backends,
+        *,
+        redact: Redactor | None,
+        secret: bytes | None,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        self._request, self._backends = request, backends
+        self._redact, self._secret, self._on_event = redact, secret, on_event
+        self._sizes: dict[str, int] = {}
+        self.completion: Completion | None = None
+
+    def size(self, candidate: Candidate) -> tuple[int, int | None]:
+        bound = self._sizes.get(candidate.ref)
+        if bound is None:
+            bound = self._sizes[candidate.ref] = self._input_bound(candidate)
+        asked = self._request.max_tokens
+        if asked is None and candidate.provider.formats[:1] == ("anthropic",):
+            asked = candidate.provider.quirks.default_max_tokens
+            asked += self._request.thinking_tokens or 0
+        return bound, asked
+
+    def _input_bound(self, candidate: Candidate) -> int:
+        formats = candidate.provider.formats
+        if not formats:
+            return HIDDEN + sum(len(m.text.encode()) + 16 for m in self._request.messages)
+        body = encode(candidate, self._request, formats[0])
+        return input_bound(body, len(dumps(body)))
+
+    async def perform(
+        self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
+    ) -> None:
+        request = self._request if cap is None else replace(self._request, max_tokens=cap)
+        if self._on_event is None:
+            self.completion = await self._backends.complete(candidate, request, key, meter)
+            return
+        assembler, on_event = Assembler(), self._on_event
+
+        async def emit(event: Event) -> None:
+            assembler.add(event)
+            meter.emitted = True
+            await on_event(event)
+
+        await self._backends.stream(candidate, request, key, meter, emit=emit)
+        self.completion = assembler.completion()
+
+    def reply(self) -> str | None:
+        if self._redact is None or self.completion is None:
+            return None
+        return self._redact(completion_text(self.completion))
+
+    def replay(self) -> bytes | None:
+        if self._secret is None or self.completion is None:
+            return None
+        return seal(self._secret, completion_text(self.completion).encode())

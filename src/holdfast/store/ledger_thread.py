@@ -1,0 +1,125 @@
+"""The ledger's thread: one connection, many callers, one transaction for all that wait.
+
+An operation is a function of the connection. It looks first and writes last: one that raises has
+written nothing, so its neighbours in the same transaction are not harmed. Its result reaches the
+caller only after the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.errors import StoreError
+from holdfast.store.schema import as_store_error, connect
+
+T = TypeVar("T")
+BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    run: Callable[[sqlite3.Connection], Any]
+    durable: bool
+    future: Future[Any]
+
+
+class LedgerThread:
+    """Runs operations in order, as many to a commit as are waiting."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._connection = connect(path)
+        self._full = True
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop, name="holdfast-ledger", daemon=True)
+        self._thread.start()
+
+    async def submit(self, run: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
+        """The operation's result, after its commit.
+
+        `durable` waits for the disk; without it the commit survives the death of the process
+        but not a power cut.
+        """
+        return await asyncio.wrap_future(self.send(run, durable=durable))
+
+    def send(self, run: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> Future[T]:
+        """Start the operation; usable from any thread."""
+        if self._closed:
+            raise StoreError(f"the ledger at {self._path} is closed")
+        future: Future[T] = Future()
+        self._tasks.put(_Task(run, durable, future))
+        return future
+
+    def close(self) -> None:
+        """Finish what was sent, then let go of the file."""
+        if not self._closed:
+            self._closed = True
+            self._tasks.put(None)
+            self._thread.join()
+
+    def _loop(self) -> None:
+        while True:
+            first = self._tasks.get()
+            if first is None:
+                self._connection.close()
+                return
+            batch, last = [first], False
+            while len(batch) < BATCH:
+                try:
+                    more = self._tasks.get_nowait()
+                except queue.Empty:
+                    break
+                if more is None:
+                    last = True
+                    break
+                batch.append(more)
+            self._commit([task for task in batch if task.future.set_running_or_notify_cancel()])
+            if last:
+                self._connection.close()
+                return
+
+    def _commit(self, batch: list[_Task]) -> None:
+        results: list[tuple[_Task, Any, BaseException | None]] = []
+        try:
+            self._sync(full=any(task.durable for task in batch))
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                for task in batch:
+                    try:
+                        results.append((task, task.run(self._connection), None))
+                    except sqlite3.Error:
+                        raise
+                    except Exception as error:  # noqa: BLE001  it belongs to the caller
+                        results.append((task, None, error))
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            if len(batch) > 1:  # find out whose fault it is
+                for task in batch:
+                    self._commit([task])
+                return
+            for task in batch:
+                task.future.set_exception(as_store_error(error, self._path))
+            return
+        for task, value, error in results:
+            if error is not None:
+                task.future.set_exception(error)
+            else:
+                task.future.set_result(value)
+
+    def _sync(self, *, full: bool) -> None:
+        if full != self._full:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+            self._full = full
