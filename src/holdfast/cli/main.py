@@ -17,7 +17,11 @@ from holdfast import __version__
 from holdfast.cli import output
 from holdfast.errors import HoldfastError
 
-NOUNS: dict[str, str] = {}
+NOUNS: dict[str, str] = {
+    "gateway": "the model gateway over HTTP",
+    "keys": "virtual keys for the gateway",
+    "models": "the models usable here, and why not",
+}
 """Noun (or top-level verb) to the line `holdfast --help` shows; the module has its name."""
 
 DETACHED = 130

@@ -16,9 +16,11 @@ Keys come from the environment; a provider's `key_env` names the variable.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.errors import ConfigError
@@ -149,3 +151,16 @@ class GatewayConfig:
     def from_dict(cls, data: Mapping[str, Any]) -> GatewayConfig:
         """From a `[gateway]` section; raises ConfigError, naming what is wrong."""
         return build(cls, data)
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str]) -> GatewayConfig:
+        """From the file HOLDFAST_CONFIG names, or `holdfast.toml` here if there is one."""
+        named = environ.get("HOLDFAST_CONFIG")
+        path = Path(named or "holdfast.toml")
+        if not named and not path.exists():
+            return cls()
+        try:
+            data = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} can't be read: {error}") from error
+        return cls.from_dict(data.get("gateway", {}))

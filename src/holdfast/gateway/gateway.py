@@ -52,7 +52,7 @@ class Gateway:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         environ = os.environ if environ is None else environ
-        self.config = config or GatewayConfig()
+        self.config = config or GatewayConfig.load(environ)
         self.providers: dict[str, Provider] = resolve_providers(self.config, environ)
         self.routes = Routes(self.config, self.providers)
         self.prices = PriceBook(self.config.prices)

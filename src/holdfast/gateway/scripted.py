@@ -125,6 +125,11 @@ def echo(request: Request) -> Answer:
 ScriptedModel("echo", echo).register()
 
 
+def names() -> list[str]:
+    """The scripted models known now."""
+    return list(_models)
+
+
 def find(name: str, references: dict[str, str]) -> ScriptedModel:
     """The model of this name: registered, or loaded from a configured reference."""
     if name not in _models and name in references:
