@@ -58,9 +58,7 @@ class Service:
         self._loop = asyncio.get_running_loop()
         made = await create_key(self.gateway.ledger, name="test")
         self.secret, self.key = made.secret, made.key
-        self._server = server.make_server(
-            self.gateway, host="127.0.0.1", open_to_all=self._open
-        )
+        self._server = server.make_server(self.gateway, host="127.0.0.1", open_to_all=self._open)
         self._ready.set()
         try:
             await self._server.serve(sockets=[self._listener])

@@ -262,9 +262,7 @@ def test_responses_stream(service: Service, provider: str) -> None:
 
 def test_responses_tools_and_their_results(service: Service, provider: str) -> None:
     with openai_client(service) as client:
-        reply = client.responses.create(
-            model=f"{provider}/m", input="tools", tools=RESPONSES_TOOLS
-        )
+        reply = client.responses.create(model=f"{provider}/m", input="tools", tools=RESPONSES_TOOLS)
         calls = [item for item in reply.output if item.type == "function_call"]
         assert [json.loads(call.arguments)["city"] for call in calls] == ["Oslo", "Rome — ü"]
         history: list[Any] = say("tools")
@@ -273,9 +271,7 @@ def test_responses_tools_and_their_results(service: Service, provider: str) -> N
             {"type": "function_call_output", "call_id": call.call_id, "output": said}
             for call, said in zip(calls, ("rain", "sun"), strict=True)
         ]
-        done = client.responses.create(
-            model=f"{provider}/m", input=history, tools=RESPONSES_TOOLS
-        )
+        done = client.responses.create(model=f"{provider}/m", input=history, tools=RESPONSES_TOOLS)
     assert done.output_text == "rain and sun"
 
 
@@ -344,9 +340,7 @@ def test_anthropic_text_and_usage(service: Service, provider: str) -> None:
 def test_anthropic_stream(service: Service, provider: str) -> None:
     with (
         anthropic_client(service) as client,
-        client.messages.stream(
-            model=f"{provider}/m", max_tokens=100, messages=say("hi")
-        ) as stream,
+        client.messages.stream(model=f"{provider}/m", max_tokens=100, messages=say("hi")) as stream,
     ):
         pieces = list(stream.text_stream)
         whole = stream.get_final_message()
@@ -369,7 +363,10 @@ def test_anthropic_tools_and_their_results(service: Service, provider: str) -> N
         ]
         history: list[Any] = [
             *say("tools"),
-            {"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in reply.content]},
+            {
+                "role": "assistant",
+                "content": [b.model_dump(exclude_none=True) for b in reply.content],
+            },
             {"role": "user", "content": results},
         ]
         done = client.messages.create(

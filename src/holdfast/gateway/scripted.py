@@ -165,7 +165,7 @@ async def complete(
         await _fail(answer, timeouts)
     completion = as_completion(answer, request)
     if isinstance(answer, Say) and answer.delay:
-        await asyncio.sleep(answer.delay * len(list(in_pieces(completion, answer.chunk))))
+        await asyncio.sleep(answer.delay * len(in_pieces(completion, answer.chunk)))
     meter.status = 200
     meter.usage, meter.finish, meter.model = (
         completion.usage, completion.finish, completion.model,

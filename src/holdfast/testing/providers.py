@@ -154,6 +154,8 @@ class FakeProvider:
             if asked.stream:
                 return await _send_stream(request, format, asked, answer)
             completion = as_completion(answer, asked)
+            if isinstance(answer, Say) and answer.delay:
+                await asyncio.sleep(answer.delay * len(in_pieces(completion, answer.chunk)))
             return _json(dumps(format.encode_reply(completion, asked)))
 
         return handle
