@@ -61,8 +61,8 @@ class Breaker:
 class Bounds:
     """What a provider may cost us in memory, in bytes."""
 
-    reply: int = 32 * 1024 * 1024
-    event: int = 8 * 1024 * 1024
+    reply: int = 16 * 1024 * 1024
+    event: int = 4 * 1024 * 1024
     error: int = 64 * 1024
 
 

@@ -13,6 +13,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from holdfast.errors import BadReply
+
 Role = Literal["system", "user", "assistant", "tool"]
 Origin = Literal["chat", "responses", "anthropic"]
 CacheFor = Literal["5m", "1h"]
@@ -57,8 +59,14 @@ class ToolCallPart:
 
     @property
     def input(self) -> Any:
-        """The arguments as data; raises ValueError if the model's JSON is broken."""
-        return json.loads(self.arguments or "{}")
+        """The arguments as data; raises BadReply if the model's JSON is broken."""
+        try:
+            return json.loads(self.arguments or "{}")
+        except ValueError as error:
+            raise BadReply(
+                f"the arguments of the call to {self.name!r} are broken JSON: {error}",
+                hint="tell the model, as the tool's result with is_error=True",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

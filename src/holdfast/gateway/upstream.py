@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,16 +126,15 @@ class StreamReader:
         self._decoder: StreamDecoder = format.decoder()
         self.done = False
 
-    def feed(self, chunk: bytes) -> list[Event]:
-        events: list[Event] = []
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """The events of a chunk, those before a fault included."""
         try:
             for data in self._parser.feed(chunk):
                 if self.done:
                     break
-                events.extend(self._data(data))
+                yield from self._data(data)
         except (WireError, KeyError) as error:
             raise self._bad(f"can't be read: {error}") from error
-        return events
 
     def _data(self, data: bytes) -> list[Event]:
         if data.strip() == b"[DONE]":

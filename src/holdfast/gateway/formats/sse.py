@@ -16,37 +16,50 @@ class SseParser:
     """Bytes in, the data of whole events out."""
 
     def __init__(self, max_event: int) -> None:
-        self._buffer = b""
+        self._line: list[bytes] = []  # the pieces of a line not yet ended
         self._data: list[bytes] = []
         self._held = 0
         self._max = max_event
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """The data of each event that `chunk` completes."""
-        buffer = self._buffer + chunk if self._buffer else chunk
-        lines = buffer.split(b"\n")
-        self._buffer = lines.pop()
-        for raw in lines:
+        if b"\n" not in chunk:
+            self._wait(chunk)
+            return
+        first, *lines = chunk.split(b"\n")
+        rest = lines.pop()
+        if self._line:
+            first = b"".join((*self._line, first))
+            self._held -= sum(map(len, self._line))
+            self._line.clear()
+        for raw in (first, *lines):
             line = raw[:-1] if raw.endswith(b"\r") else raw
             if line.startswith(b"data:"):
-                value = line[6:] if line.startswith(b"data: ") else line[5:]
-                self._hold(value)
+                self._hold(line[6:] if line.startswith(b"data: ") else line[5:])
             elif not line and self._data:
                 yield self._take()
-        if len(self._buffer) + self._held > self._max:
-            raise WireError(f"an event of the stream is over {self._max} bytes")
+        if rest:
+            self._wait(rest)
+
+    def _wait(self, piece: bytes) -> None:
+        self._line.append(piece)
+        self._count(piece)
 
     def close(self) -> Iterator[bytes]:
         """What the end of the stream completes: a last event without its blank line."""
-        if self._buffer.startswith(b"data:"):
-            self._hold(self._buffer[5:].strip())
-        self._buffer = b""
+        rest = b"".join(self._line)
+        self._line.clear()
+        if rest.startswith(b"data:"):
+            self._data.append(rest[5:].strip())
         if self._data:
             yield self._take()
 
     def _hold(self, value: bytes) -> None:
         self._data.append(value)
-        self._held += len(value)
+        self._count(value)
+
+    def _count(self, piece: bytes) -> None:
+        self._held += len(piece)
         if self._held > self._max:
             raise WireError(f"an event of the stream is over {self._max} bytes")
 

@@ -1,16 +1,15 @@
-"""Reading along with a raw stream: usage, end and errors, without decoding every event.
+"""Reading along with a raw stream: usage, end and errors, without translating it.
 
-Only events that may tell something are parsed; the bytes go on to the client untouched. The one
+Only whole events that can be read go on to the client, with their bytes untouched. The one
 exception is the usage chunk of chat completions that we asked for and the client did not.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
-from holdfast.errors import BadReply
+from holdfast.errors import BadReply, ProviderError
 from holdfast.gateway.formats import FORMATS, chat_usage
 from holdfast.gateway.formats.anthropic_stream import decode_stop
 from holdfast.gateway.formats.anthropic_stream import decode_usage as anthropic_usage
@@ -23,12 +22,6 @@ from holdfast.gateway.messages import Origin
 from holdfast.gateway.meter import Meter
 from holdfast.gateway.upstream import mid_stream
 
-_TELLING = {
-    "chat": re.compile(rb'"finish_reason"\s*:\s*"|"usage"\s*:\s*\{|"error"|"object"\s*:\s*"error"'),
-    "anthropic": re.compile(rb'"message_(?:start|delta|stop)"|"error"'),
-    "responses": re.compile(rb'"response\.(?:created|completed|incomplete|failed)"|"error"'),
-}
-
 
 class Watch:
     """Follows one raw stream."""
@@ -37,38 +30,55 @@ class Watch:
         self, format: Origin, provider: str, meter: Meter, max_event: int, *, hide_usage: bool
     ) -> None:
         self._format: Origin = format
-        self._provider, self._meter = provider, meter
-        self._telling = _TELLING[format]
+        self._provider, self._meter, self._max = provider, meter, max_event
         self._parser = SseParser(max_event)
+        self._rest = b""
         self._hide = hide_usage
         self._usage: Json = {}
         self._finished = False
         self.whole = False
         """The end mark has come."""
+        self.failed: bytes = b""
+        """The provider's own error event, for the client to see."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """What to hand on of this chunk; raises for an error event, after it was noted."""
+        """The whole events there are now, to be handed on; raises for one that is no good."""
+        data = self._rest + chunk
+        end = data.rfind(b"\n\n") + 2
+        if end < 2:
+            end = data.rfind(b"\r\n\r\n") + 4
+        if end < 4:
+            end = 0
+        self._rest = data[end:]
+        if len(self._rest) > self._max:
+            raise self._bad(f"has an event of over {self._max} bytes")
+        events = data[:end]
         hidden = False
         try:
-            for data in self._parser.feed(chunk):
-                if self._telling.search(data):
-                    hidden = self._told(data) or hidden
-                elif data.strip() == b"[DONE]":
-                    self.whole = self._finished
-                else:
-                    self._meter.token(len(data) // 8)  # most of a delta event is wrapping
+            events.decode("utf-8")
+            for one in self._parser.feed(events):
+                hidden = self._event(one) or hidden
+        except UnicodeDecodeError as error:
+            raise self._bad("is no text") from error
         except WireError as error:
-            raise BadReply(f"{self._provider}'s stream can't be read: {error}", bought=True) from (
-                error
-            )
-        return _without_usage(chunk) if hidden else chunk
+            raise self._bad(f"can't be read: {error}") from error
+        except ProviderError as error:
+            if not isinstance(error, BadReply):
+                self.failed = events
+            raise
+        return _without_usage(events) if hidden else events
 
-    def _told(self, data: bytes) -> bool:
+    def _event(self, data: bytes) -> bool:
         """Take note of an event; True for the usage chunk that the client did not ask for."""
+        if data.strip() == b"[DONE]":
+            if not self._finished:
+                raise self._bad("was cut: it is done, but not finished")
+            self.whole = True
+            return False
         try:
             event = fields(json.loads(data), "event")
-        except (ValueError, RecursionError) as error:
-            raise BadReply(f"{self._provider}'s stream holds broken JSON", bought=True) from error
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._bad("holds broken JSON") from error
         match self._format:
             case "chat":
                 return self._chat(event)
@@ -77,6 +87,13 @@ class Watch:
             case "responses":
                 self._responses(event)
         return False
+
+    def _said(self, text: object) -> None:
+        if isinstance(text, str) and text:
+            self._meter.token(len(text.encode("utf-8", "surrogatepass")))
+
+    def _bad(self, what: str) -> BadReply:
+        return BadReply(f"{self._provider}'s stream {what}", bought=True)
 
     def _chat(self, event: Json) -> bool:
         if event.get("error") or event.get("object") == "error":
@@ -87,11 +104,19 @@ class Watch:
             self._meter.usage = usage
         choices = items(event.get("choices"), "choices")
         for raw in choices:
-            finish = fields(raw, "choices").get("finish_reason")
+            choice = fields(raw, "choices")
+            self._chat_delta(fields(choice.get("delta") or {}, "delta"))
+            finish = choice.get("finish_reason")
             if finish:
                 self._meter.finish = decode_finish(str(finish))
                 self._finished = True
         return bool(usage and not choices and self._hide)
+
+    def _chat_delta(self, delta: Json) -> None:
+        for name in ("content", "reasoning_content", "reasoning", "refusal"):
+            self._said(delta.get(name))
+        for raw in items(delta.get("tool_calls"), "tool_calls"):
+            self._said(fields(fields(raw).get("function") or {}).get("arguments"))
 
     def _anthropic(self, event: Json) -> None:
         match event.get("type"):
@@ -109,8 +134,12 @@ class Watch:
                 self.whole = self._meter.finish is not None
             case "error":
                 self._fail(event)
+            case "content_block_delta":
+                delta = fields(event.get("delta"), "delta")
+                for name in ("text", "partial_json", "thinking"):
+                    self._said(delta.get(name))
             case _:
-                self._meter.token(1)
+                pass
         self._meter.usage = anthropic_usage(self._usage) or self._meter.usage
 
     def _responses(self, event: Json) -> None:
@@ -127,7 +156,7 @@ class Watch:
         elif kind == "error":
             self._fail(event)
         else:
-            self._meter.token(1)
+            self._said(event.get("delta"))
 
     def _fail(self, event: Any) -> None:
         failure = FORMATS[self._format].decode_failure(event) or Failure("an error without words")
@@ -136,7 +165,7 @@ class Watch:
     def close(self) -> None:
         """The stream has ended; raises BadReply if the answer is not whole."""
         if not self.whole and not (self._format == "chat" and self._finished):
-            raise BadReply(f"{self._provider}'s stream was cut", bought=True)
+            raise self._bad("was cut")
 
 
 def _without_usage(chunk: bytes) -> bytes:

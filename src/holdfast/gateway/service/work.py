@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from holdfast.errors import BadReply, UsageError
+from holdfast.errors import BadReply, ProviderError, UsageError
 from holdfast.gateway.backends import Backends
 from holdfast.gateway.config import Bounds
 from holdfast.gateway.events import Event
@@ -130,11 +130,10 @@ class HttpWork:
         async for chunk in exchange.chunks():
             try:
                 kept = watch.feed(chunk)
-            except BadReply:
-                raise
-            except Exception:
-                await self._emit(chunk, meter, headers)  # the provider's own word for it
-                self.error_sent = True
+            except ProviderError:
+                if watch.failed:  # the provider's own word for it
+                    await self._emit(watch.failed, meter, headers)
+                    self.error_sent = True
                 raise
             await self._emit(kept, meter, headers)
             if watch.whole:
