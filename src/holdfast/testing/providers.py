@@ -249,12 +249,15 @@ async def _send_stream(
     await response.prepare(request)
     encoder = format.encoder(asked)
     chunk, delay = (answer.chunk, answer.delay) if isinstance(answer, Say) else (12, 0.0)
-    for event in in_pieces(as_completion(answer, asked), chunk):
-        if delay and isinstance(event, PartDelta):
-            await asyncio.sleep(delay)
-        if data := encoder.encode(event):
-            await response.write(data)
-    await response.write_eof()
+    try:
+        for event in in_pieces(as_completion(answer, asked), chunk):
+            if delay and isinstance(event, PartDelta):
+                await asyncio.sleep(delay)
+            if data := encoder.encode(event):
+                await response.write(data)
+        await response.write_eof()
+    except ConnectionError:
+        pass  # the client had enough
     return response
 
 

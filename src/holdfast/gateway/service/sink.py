@@ -17,7 +17,10 @@ class Sink(Protocol):
     started: bool
 
     async def start(self, status: int, headers: Headers) -> None: ...
-    async def write(self, data: bytes) -> None: ...
+    async def write(self, data: bytes, *, last: bool = False) -> None:
+        """A piece of the body; `last` says that the answer is whole with it."""
+        ...
+
     async def end(self) -> None: ...
 
 
@@ -33,7 +36,7 @@ class ClientSink:
         pairs = [(k.lower().encode(), v.encode("latin-1", "replace")) for k, v in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: bytes, *, last: bool = False) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self) -> None:
@@ -46,13 +49,18 @@ class ClientSink:
 
 
 class BufferSink:
-    """Into memory: the call goes on whoever reads; each reader gets everything from the start."""
+    """Into memory: the call goes on whoever reads; each reader gets everything from the start.
+
+    The piece that makes the answer whole is let go with `end`, after the call's end is on
+    record: whoever saw a whole answer can have it again.
+    """
 
     def __init__(self) -> None:
         self.started = False
         self.status = 0
         self.headers: Headers = {}
         self.chunks: list[bytes] = []
+        self._last: list[bytes] = []
         self.ended = False
         self._news = asyncio.Event()
 
@@ -60,11 +68,16 @@ class BufferSink:
         self.started, self.status, self.headers = True, status, headers
         self._wake()
 
-    async def write(self, data: bytes) -> None:
-        self.chunks.append(data)
-        self._wake()
+    async def write(self, data: bytes, *, last: bool = False) -> None:
+        if last:
+            self._last.append(data)  # held until the call's end is on record
+        else:
+            self.chunks.append(data)
+            self._wake()
 
     async def end(self) -> None:
+        self.chunks.extend(self._last)
+        self._last.clear()
         self.ended = True
         self._wake()
 
@@ -95,7 +108,7 @@ class BufferSink:
     def packed(self) -> bytes:
         """The whole answer as one text, to be kept."""
         head = json.dumps([self.status, self.headers]).encode()
-        return head + b"\n" + b"".join(self.chunks)
+        return head + b"\n" + b"".join((*self.chunks, *self._last))
 
 
 def unpacked(packed: bytes) -> tuple[int, Headers, bytes]:

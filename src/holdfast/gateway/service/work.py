@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.errors import BadReply, ProviderError, UsageError
 from holdfast.gateway.backends import Backends
 from holdfast.gateway.config import Bounds
-from holdfast.gateway.events import Event
+from holdfast.gateway.events import End, Event
 from holdfast.gateway.formats.base import Format
 from holdfast.gateway.formats.wire import Json, WireError, dumps, fields
 from holdfast.gateway.meter import Meter
@@ -135,7 +135,7 @@ class HttpWork:
                     await self._emit(watch.failed, meter, headers)
                     self.error_sent = True
                 raise
-            await self._emit(kept, meter, headers)
+            await self._emit(kept, meter, headers, last=watch.whole)
             if watch.whole:
                 break
         watch.close()
@@ -174,7 +174,7 @@ class HttpWork:
 
         async def emit(event: Event) -> None:
             if data := encoder.encode(event):
-                await self._emit(data, meter, {})
+                await self._emit(data, meter, {}, last=isinstance(event, End))
 
         await self._backends.stream(candidate, request, key, meter, emit=emit)
 
@@ -189,7 +189,9 @@ class HttpWork:
 
     # --- out -------------------------------------------------------------------------------
 
-    async def _emit(self, data: bytes, meter: Meter, headers: Headers) -> None:
+    async def _emit(
+        self, data: bytes, meter: Meter, headers: Headers, *, last: bool = False
+    ) -> None:
         if not data:
             return
         meter.emitted = True
@@ -197,7 +199,7 @@ class HttpWork:
             await self._sink.start(200, {**STREAM_HEADERS, **headers, **self._headers})
         if self._redact is not None:
             self._said.append(data)
-        await self._sink.write(data)
+        await self._sink.write(data, last=last)
 
     async def _whole(self, body: bytes, meter: Meter, headers: Headers) -> None:
         meter.emitted = True
@@ -205,7 +207,7 @@ class HttpWork:
         await self._sink.start(200, {**head, **headers, **self._headers})
         if self._redact is not None:
             self._said.append(body)
-        await self._sink.write(body)
+        await self._sink.write(body, last=True)
 
     def reply(self) -> str | None:
         """The answer as the client got it: JSON, or the stream's text."""
