@@ -130,8 +130,6 @@ class GatewayConfig:
     retries: Retries = Retries()
     breaker: Breaker = Breaker()
     bounds: Bounds = Bounds()
-    hedge_after: float | None = field(default=None, metadata=DURATION)
-    """Ask the next fallback too if no answer has begun after this long; None: never."""
     default_max_tokens: int = 8192
     """The output cap where a budget needs one and the caller set none."""
     keep_content: bool = True
