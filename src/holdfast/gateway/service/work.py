@@ -10,11 +10,13 @@ from typing import Any
 from holdfast.errors import BadReply, ProviderError, UsageError
 from holdfast.gateway.backends import Backends
 from holdfast.gateway.config import Bounds
-from holdfast.gateway.events import End, Event
+from holdfast.gateway.events import Assembler, End, Event
 from holdfast.gateway.formats.base import Format
 from holdfast.gateway.formats.wire import Json, WireError, dumps, fields
 from holdfast.gateway.meter import Meter
+from holdfast.gateway.plain import completion_text
 from holdfast.gateway.redact import Redactor
+from holdfast.gateway.reply import Completion
 from holdfast.gateway.request import Request
 from holdfast.gateway.route import Candidate
 from holdfast.gateway.seal import seal
@@ -22,7 +24,7 @@ from holdfast.gateway.service.sink import BufferSink, Headers, Sink
 from holdfast.gateway.service.watch import Watch
 from holdfast.gateway.tokens import input_bound
 from holdfast.gateway.transport import Exchange
-from holdfast.gateway.upstream import Outgoing
+from holdfast.gateway.upstream import Outgoing, StreamReader
 
 FORWARDED = ("anthropic-version", "anthropic-beta", "openai-beta")
 """Headers of a client that reach a provider of its own format; no others do."""
@@ -210,15 +212,26 @@ class HttpWork:
         await self._sink.write(body, last=True)
 
     def reply(self) -> str | None:
-        """The answer as the client got it: JSON, or the stream's text."""
+        """The answer as the client got it; a stream put together, or redaction would miss what
+        it cut into pieces."""
         if self._redact is None:
             return None
-        return self._redact(b"".join(self._said).decode("utf-8", "replace"))
+        said = b"".join(self._said)
+        if not self.streams:
+            return self._redact(said.decode("utf-8", "replace"))
+        return self._redact(completion_text(_assembled(said, self._format, self._bounds)))
 
     def replay(self) -> bytes | None:
         if self._secret is None or not isinstance(self._sink, BufferSink):
             return None
         return seal(self._secret, self._sink.packed())
+
+
+def _assembled(said: bytes, format: Format, bounds: Bounds) -> Completion:
+    reader, assembler = StreamReader("the provider", format, bounds.reply), Assembler()
+    for event in (*reader.feed(said), *reader.close()):
+        assembler.add(event)
+    return assembler.completion()
 
 
 def _returned(exchange: Exchange) -> dict[str, Any]:
