@@ -23,14 +23,13 @@ def run_list(options: argparse.Namespace) -> int:
 
 async def _list(options: argparse.Namespace) -> int:
     from holdfast.gateway.gateway import Gateway
-    from holdfast.gateway.listing import list_models
-    from holdfast.gateway.providers import why_unusable
+    from holdfast.gateway.listing import list_models, why_not_here
     from holdfast.store.ledger import SqliteLedger
 
     gateway = Gateway(ledger=SqliteLedger(":memory:"))
     try:
-        models = list_models(gateway)
-        providers = {name: why_unusable(provider) for name, provider in gateway.providers.items()}
+        models = list_models(gateway, look=True)
+        providers = {name: why_not_here(provider) for name, provider in gateway.providers.items()}
     finally:
         await gateway.close()
     if options.json:

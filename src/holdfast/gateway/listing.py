@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from holdfast.errors import UnknownModel
 from holdfast.gateway import local, scripted
@@ -22,11 +24,30 @@ class ListedModel:
     output_price: str | None = None
 
 
-def list_models(gateway: Gateway) -> list[ListedModel]:
-    """Aliases first, then every provider's models as far as they are known offline."""
+def why_not_here(provider: Provider) -> str | None:
+    """Why a provider can't be used here, a look at its door included if it is on this machine."""
+    why = why_unusable(provider)
+    if why is not None or provider.kind != "http" or not provider.base_url:
+        return why
+    parts = urlsplit(provider.base_url)
+    if parts.hostname not in ("127.0.0.1", "::1", "localhost"):
+        return None
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname, port), timeout=0.5).close()
+    except OSError:
+        return f"nothing listens at {provider.base_url}"
+    return None
+
+
+def list_models(gateway: Gateway, *, look: bool = False) -> list[ListedModel]:
+    """Aliases first, then every provider's models as far as they are known offline.
+
+    With `look`, providers on this machine are tried at their door.
+    """
     listed = [_alias(gateway, name) for name in gateway.config.aliases]
     for provider in gateway.providers.values():
-        why = why_unusable(provider)
+        why = why_not_here(provider) if look else why_unusable(provider)
         listed.extend(_listed(gateway, provider, model, why) for model in _models_of(provider))
     return listed
 

@@ -41,7 +41,14 @@ class Provider:
     """The key's value, once resolved; never shown."""
 
 
-_OPENAI = Quirks(max_tokens_field="max_completion_tokens")
+_OPENAI = Quirks(
+    max_tokens_field="max_completion_tokens", sampling=r"(?!o\d|gpt-[5-9]|gpt-\d\d).*|.*chat.*"
+)
+_ANTHROPIC = Quirks(  # Opus and Sonnet up to 4.6, Haiku up to 4.5, and all before them
+    sampling=r"(?!claude).*|claude-(?:[123]|instant).*"
+    r"|claude-(?:opus|sonnet)-[34](?:[-.][0-6])?(?:-\d{8})?(?:-latest)?"
+    r"|claude-haiku-[34](?:[-.][0-5])?(?:-\d{8})?(?:-latest)?"
+)
 _LOCAL = Quirks(parallel_tools=False, effort=False)
 
 KNOWN: dict[str, Provider] = {
@@ -49,7 +56,7 @@ KNOWN: dict[str, Provider] = {
     for provider in (
         Provider(
             "anthropic", "https://api.anthropic.com/v1", ("anthropic",), ("ANTHROPIC_API_KEY",),
-            ("ANTHROPIC_BASE_URL",), auth="x-api-key", prices_as="anthropic",
+            ("ANTHROPIC_BASE_URL",), auth="x-api-key", quirks=_ANTHROPIC, prices_as="anthropic",
             prefixes=("claude-",),
         ),
         Provider(

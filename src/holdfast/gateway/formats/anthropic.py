@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 from holdfast.gateway.formats import anthropic_stream
@@ -12,7 +13,13 @@ from holdfast.gateway.formats.anthropic_blocks import (
     encode_reply_part,
     encode_system,
 )
-from holdfast.gateway.formats.base import Failure, Quirks, StreamDecoder, StreamEncoder
+from holdfast.gateway.formats.base import (
+    Failure,
+    Quirks,
+    StreamDecoder,
+    StreamEncoder,
+    sampling,
+)
 from holdfast.gateway.formats.sse import event
 from holdfast.gateway.formats.wire import (
     Json,
@@ -31,6 +38,9 @@ KNOWN = {
     "model", "messages", "system", "tools", "tool_choice", "max_tokens", "temperature", "top_p",
     "stop_sequences", "stream", "metadata", "thinking", "output_config",
 }  # fmt: skip
+
+_OLD = re.compile(r"claude-(?:[23]|(?:opus|sonnet|haiku)-[34](?:[-.][0-5])?(?:-\d{8})?$)")
+_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384}
 
 ERROR_TYPES = {
     400: "invalid_request_error",
@@ -63,10 +73,11 @@ class AnthropicFormat:
             body["tools"] = [_encode_tool(tool) for tool in request.tools]
         if choice := _encode_choice(request):
             body["tool_choice"] = choice
-        if request.temperature is not None:
-            body["temperature"] = min(request.temperature, 1.0)
-        if request.top_p is not None:
-            body["top_p"] = request.top_p
+        chosen = sampling(request, quirks)
+        if "temperature" in chosen:  # both at once are refused since Claude 4.5
+            body["temperature"] = min(chosen["temperature"], 1.0)
+        else:
+            body.update(chosen)
         if request.stop:
             body["stop_sequences"] = list(request.stop)
         if request.user:
@@ -189,6 +200,11 @@ def _encode_thinking(request: Request, quirks: Quirks, body: Json) -> None:
         body["thinking"] = {"type": "enabled", "budget_tokens": request.thinking_tokens}
     elif request.effort == "none":
         body["thinking"] = {"type": "disabled"}
+    elif request.effort and _OLD.match(request.model):
+        # Models before adaptive thinking are given a number of tokens, within the answer's room.
+        budget = min(_BUDGETS.get(request.effort, 32_000), body["max_tokens"] - 1024)
+        if budget >= 1024:
+            body["thinking"] = {"type": "enabled", "budget_tokens": budget}
     elif request.effort and quirks.effort:
         body["thinking"] = {"type": "adaptive"}
         effort = "low" if request.effort == "minimal" else request.effort

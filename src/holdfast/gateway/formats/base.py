@@ -6,6 +6,7 @@ decodes replies, as the server for a client it decodes requests and encodes repl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -30,11 +31,26 @@ class Quirks:
     seed: bool = True
     parallel_tools: bool = True
     effort: bool = True
+    sampling: str | None = None
+    """A pattern of the models that take `temperature` and `top_p`; None: all do. Others answer
+    400 to them, and would to every request translated from a client that sets them."""
     default_max_tokens: int = 8192
     """anthropic: `max_tokens` is required there; this is sent when the caller sets none."""
     drop: tuple[str, ...] = ()
     """Fields this provider refuses."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def sampling(request: Request, quirks: Quirks) -> Json:
+    """`temperature` and `top_p` as far as the model takes them."""
+    if quirks.sampling is not None and not re.fullmatch(quirks.sampling, request.model):
+        return {}
+    found: Json = {}
+    if request.temperature is not None:
+        found["temperature"] = request.temperature
+    if request.top_p is not None:
+        found["top_p"] = request.top_p
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,13 @@ import time
 from typing import Any
 
 from holdfast.gateway.formats import chat_stream, openai_errors
-from holdfast.gateway.formats.base import Failure, Quirks, StreamDecoder, StreamEncoder
+from holdfast.gateway.formats.base import (
+    Failure,
+    Quirks,
+    StreamDecoder,
+    StreamEncoder,
+    sampling,
+)
 from holdfast.gateway.formats.chat_messages import decode_messages, encode_messages
 from holdfast.gateway.formats.chat_usage import decode_usage, encode_usage
 from holdfast.gateway.formats.wire import (
@@ -54,10 +60,7 @@ class ChatFormat:
             body["parallel_tool_calls"] = request.parallel_tools
         if request.max_tokens is not None:
             body[quirks.max_tokens_field] = request.max_tokens
-        if request.temperature is not None:
-            body["temperature"] = request.temperature
-        if request.top_p is not None:
-            body["top_p"] = request.top_p
+        body.update(sampling(request, quirks))
         if request.stop:
             body["stop"] = list(request.stop)
         if request.seed is not None and quirks.seed:

@@ -10,7 +10,13 @@ import time
 from typing import Any
 
 from holdfast.gateway.formats import openai_errors, responses_stream
-from holdfast.gateway.formats.base import Failure, Quirks, StreamDecoder, StreamEncoder
+from holdfast.gateway.formats.base import (
+    Failure,
+    Quirks,
+    StreamDecoder,
+    StreamEncoder,
+    sampling,
+)
 from holdfast.gateway.formats.responses_items import (
     decode_input,
     decode_output,
@@ -61,10 +67,7 @@ class ResponsesFormat:
             body["parallel_tool_calls"] = request.parallel_tools
         if request.max_tokens is not None:
             body["max_output_tokens"] = request.max_tokens
-        if request.temperature is not None:
-            body["temperature"] = request.temperature
-        if request.top_p is not None:
-            body["top_p"] = request.top_p
+        body.update(sampling(request, quirks))
         if request.output:
             body["text"] = {"format": _encode_output(request.output)}
         if request.effort and quirks.effort:
