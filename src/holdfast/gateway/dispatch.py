@@ -105,7 +105,8 @@ class Dispatcher:
             raise
         end = tally.completed(work.reply(), work.replay())
         if wait_for_end:
-            await self._ledger.finish(start.id, end, durable=durable)
+            # What counts against a limit must survive a power cut too.
+            await self._ledger.finish(start.id, end, durable=durable or begun.limited)
         else:
             self._ledger.finish_soon(start.id, end)
         return end
