@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -99,6 +102,56 @@ def test_a_caller_killed_in_mid_call_comes_back_to_the_same_call(
         assert fake.hits == 1
         statuses = [call.status for call in calls_in(gateway.store)]
         assert statuses == ["completed"]
+
+
+WORKER = """
+import asyncio
+from holdfast.current import CurrentStep, set_current_step
+from holdfast.gateway import generate_text, stream_text
+
+async def main():
+    set_current_step(CurrentStep("run_1", "w", "s", "0", 1, "the step's own key"))
+    print((await generate_text("holdfast/fake-chat/m", prompt="hi")).text)
+
+asyncio.run(main())
+"""
+
+
+def test_a_worker_killed_in_mid_call_takes_its_call_up_again(tmp_path: Path) -> None:
+    """The library behind the service: the step is run again, the model is asked once."""
+    (tmp_path / "service").mkdir()
+    with (
+        FakeProvider([SLOW]) as fake,
+        GatewayProcess(tmp_path / "service", providers=fake_providers(fake.url)) as gateway,
+    ):
+        env = {
+            **os.environ,
+            "HOLDFAST_STORE": str(tmp_path / "worker.db"),
+            "HOLDFAST_GATEWAY_URL": gateway.url,
+            "HOLDFAST_GATEWAY_KEY": secret_for(gateway.store),
+        }
+
+        def worker() -> subprocess.Popen[str]:
+            return subprocess.Popen(
+                [sys.executable, "-c", WORKER], stdout=subprocess.PIPE, text=True, env=env
+            )
+
+        first = worker()
+        until(lambda: fake.hits)
+        end(first)
+        assert worker().communicate()[0].strip() == WHOLE
+        assert fake.hits == 1
+        statuses = [call.status for call in calls_in(tmp_path / "worker.db")]
+        assert statuses == ["completed", "unknown"]
+
+        async def spent() -> int:
+            ledger = SqliteLedger(tmp_path / "worker.db")
+            try:
+                return (await ledger.spend("run:run_1")).tokens
+            finally:
+                ledger.close()
+
+        assert asyncio.run(spent()) < 100  # the lost try counts nothing: it is the same call
 
 
 def test_a_finished_call_is_replayed_by_a_restarted_gateway(tmp_path: Path) -> None:

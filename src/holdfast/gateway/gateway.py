@@ -108,23 +108,25 @@ class Gateway:
             if isinstance(end, CallEnd):
                 assert work.completion is not None
                 return _reply(start, end, work.completion)
-            found = await self.resolve_earlier(end)
+            # A gateway behind us keeps calls by key itself: asking it again takes up the same one.
+            behind = all(candidate.provider.name == "holdfast" for candidate in candidates)
+            found = await self.resolve_earlier(end, taken_up=behind)
             if found is not None:
                 return self._replayed(found, secret)
 
-    async def resolve_earlier(self, earlier: Earlier) -> Earlier | None:
+    async def resolve_earlier(self, earlier: Earlier, *, taken_up: bool = False) -> Earlier | None:
         """An earlier call with the same key, once it is whole; None: make the call now."""
         call = earlier.call
         if call.status == "completed" and earlier.replay is not None:
             return earlier
         if call.status == "unknown":
-            if self.config.on_unknown == "refuse":
+            if self.config.on_unknown == "refuse" and not taken_up:
                 raise OutcomeUnknown(
                     f"call {call.start.id} was cut short by the death of its process;"
                     " whether it was paid for is unknown",
                     hint='decide: use a new key, or set on_unknown = "again"',
                 )
-            await self.ledger.supersede(call.start.id)
+            await self.ledger.supersede(call.start.id, release=taken_up)
             return None
         if call.status == "completed":  # its reply is no longer kept
             await self.ledger.supersede(call.start.id)

@@ -156,9 +156,19 @@ class SqliteLedger:
         ledger_rows.prune(connection)
         return settled
 
-    async def supersede(self, call_id: str) -> None:
-        """Let the key of a call of unknown outcome be used again: the caller decided to."""
-        await self._thread.submit(lambda c: ledger_rows.drop_key(c, call_id))
+    async def supersede(self, call_id: str, *, release: bool = False) -> None:
+        """Let the key of a call of unknown outcome be used again: the caller decided to.
+
+        With `release` what it counted is given back: the new call is the same one, taken up.
+        """
+
+        def run(connection: sqlite3.Connection) -> None:
+            if release:
+                scopes, usd, tokens = ledger_rows.release(connection, call_id)
+                ledger_spend.settle(connection, scopes, (0, 0), (-usd, -tokens))
+            ledger_rows.drop_key(connection, call_id)
+
+        await self._thread.submit(run)
 
     async def call(self, call_id: str) -> Call | None:
         """One call by its id."""

@@ -135,6 +135,17 @@ def replay(connection: sqlite3.Connection, call_id: str) -> bytes | None:
     return None if row is None else row[0]
 
 
+def release(connection: sqlite3.Connection, call_id: str) -> tuple[list[str], int, int]:
+    """Let an ended call count nothing any more; returns what it counted, and where."""
+    row = connection.execute(
+        "SELECT scopes, charge, charge_tokens FROM calls WHERE id = ?", (call_id,)
+    ).fetchone()
+    if row is None:
+        return [], 0, 0
+    connection.execute("UPDATE calls SET charge = 0, charge_tokens = 0 WHERE id = ?", (call_id,))
+    return json.loads(row[0]), row[1], row[2]
+
+
 def drop_key(connection: sqlite3.Connection, call_id: str) -> None:
     connection.execute("UPDATE calls SET key = NULL WHERE id = ?", (call_id,))
 
