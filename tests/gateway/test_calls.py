@@ -95,6 +95,37 @@ async def test_a_streams_error_reaches_its_reader(gateway: Gateway) -> None:
     assert seen.startswith("This answer")
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_slow_reader_loses_nothing(gateway: Gateway, fails: bool) -> None:
+    words = "".join(chr(97 + n % 26) for n in range(500))
+    answer = Fail("cut", text=words, after=480) if fails else Say(words, chunk=1)
+    with ScriptedModel("m", [answer]):
+        stream = stream_text("scripted/m", prompt="hi")
+        seen = ""
+        try:
+            async for piece in stream:
+                await asyncio.sleep(0)
+                seen += piece
+        except BadReply:
+            assert fails
+    assert seen == (words[:480] if fails else words)
+
+
+async def test_streams_reuse_their_connection() -> None:
+    ports: set[Any] = set()
+    with FakeProvider(lambda _: "hi") as fake:
+        gateway = make_gateway(providers=fake_providers(fake.url, "chat"))
+        for _ in range(5):
+            await stream_text("fake-chat/m", prompt="hi", gateway=gateway).reply()
+            while gateway.backends.transport._reading:
+                await asyncio.sleep(0.01)
+        session = await gateway.backends.transport.session()
+        assert session.connector is not None
+        ports = {id(c) for conns in session.connector._conns.values() for c, _ in conns}  # type: ignore[attr-defined]
+        assert len(ports) == 1
+        await gateway.close()
+
+
 async def test_tools_from_functions_and_their_results(gateway: Gateway) -> None:
     def weather(city: str, days: int = 1) -> str:
         """The weather of a city."""

@@ -74,13 +74,19 @@ class ReplyStream:
             if not events:  # a replay, or a durable step: the answer is there at once
                 for event in as_events(_completion(reply)):
                     await self._queue.put(event)
-        finally:
-            self._close_queue()
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
+        except BaseException:
+            await self._queue.put(None)  # what came before the error is read before it
+            raise
+        await self._queue.put(None)
         return reply
 
-    def _close_queue(self) -> None:
+    def _give_up(self) -> None:
+        """Stopped: nobody reads what is left."""
         if self._queue.full():
-            self._queue.get_nowait()  # nobody reads it any more, or the reader sees the error
+            self._queue.get_nowait()
         self._queue.put_nowait(None)
 
     async def aclose(self) -> None:

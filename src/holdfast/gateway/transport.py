@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 Phase = Literal["first_token", "idle", "total"]
+_READ_OUT_SECONDS, _READ_OUT_BYTES = 1.0, 65536
 _WORDS = {
     "first_token": "did not begin to answer within {} s",
     "idle": "was silent for {} s in mid-reply",
@@ -42,6 +43,7 @@ class Transport:
         self._timeouts = timeouts
         self._trust_env = trust_env
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = WeakKeyDictionary()
+        self._reading: set[asyncio.Task[None]] = set()
 
     async def session(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
@@ -50,6 +52,12 @@ class Transport:
             keeper = _keep_session(self._timeouts, self._trust_env)
             pool = self._pools[loop] = _Pool(await anext(keeper), keeper)
         return pool.session
+
+    def finish_reading(self, response: aiohttp.ClientResponse) -> None:
+        """Read what little is left of a reply, so that its connection can be used again."""
+        task = asyncio.create_task(_read_out(response))
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
 
     async def close(self) -> None:
         """Close this loop's connections."""
@@ -84,6 +92,21 @@ async def _keep_session(
         yield session
     finally:
         await session.close()
+
+
+async def _read_out(response: aiohttp.ClientResponse) -> None:
+    import aiohttp
+
+    try:
+        async with asyncio.timeout(_READ_OUT_SECONDS):
+            rest = await response.content.read(_READ_OUT_BYTES)
+            if len(rest) < _READ_OUT_BYTES and response.content.at_eof():
+                response.release()
+                return
+    except (TimeoutError, aiohttp.ClientError):
+        pass  # it holds on to its stream: the connection is not worth waiting for
+    finally:
+        response.close()  # nothing, if it was released
 
 
 class Exchange:
@@ -162,10 +185,12 @@ class Exchange:
         trace: TracebackType | None,
     ) -> None:
         if self._response is not None:
-            if error is None and self._response.content.at_eof():
+            if error is not None:
+                self._response.close()
+            elif self._response.content.at_eof():
                 self._response.release()
-            else:
-                self._response.close()  # unread bytes are not worth keeping the connection
+            else:  # a stream is done before its last bytes are in
+                self._transport.finish_reading(self._response)
         await self._leave(kind, error, trace)
 
     async def _leave(

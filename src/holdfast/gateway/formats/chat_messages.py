@@ -25,6 +25,7 @@ ROLES: dict[str, Role] = {
     "user": "user",
     "assistant": "assistant",
 }
+"""OpenAI's roles, in both of its formats, as ours."""
 
 
 def encode_messages(messages: tuple[Message, ...]) -> list[Json]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from holdfast.gateway.formats.chat_messages import ROLES
 from holdfast.gateway.formats.foreign import pack, unpack
 from holdfast.gateway.formats.images import image_from_url, image_url
 from holdfast.gateway.formats.wire import Json, WireError, fields, items, text
@@ -21,13 +22,6 @@ from holdfast.gateway.messages import (
     ToolResultPart,
 )
 from holdfast.gateway.reply import Completion
-
-ROLES: dict[str, Role] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-}
 
 
 def encode_input(messages: tuple[Message, ...]) -> list[Json]:
