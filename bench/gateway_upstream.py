@@ -51,7 +51,7 @@ class Instant(asyncio.Protocol):
                 return
             head = self._buffer[:end].lower()
             at = head.find(b"content-length:")
-            size = int(head[at + 15 : head.find(b"\r\n", at) if b"\r\n" in head[at:] else None])
+            size = int(head[at + 15 :].partition(b"\r\n")[0]) if at >= 0 else 0
             if len(self._buffer) < end + 4 + size:
                 return
             self._buffer = self._buffer[end + 4 + size :]

@@ -25,7 +25,8 @@ from holdfast.gateway.config import Breaker, GatewayConfig
 from holdfast.gateway.failures import retry_after
 from holdfast.gateway.pace import Bucket
 from holdfast.gateway.providers import resolve_providers
-from holdfast.gateway.scripted import Fail, ScriptedModel
+from holdfast.gateway.reply import Usage
+from holdfast.gateway.scripted import Fail, Say, ScriptedModel
 from holdfast.testing.providers import FakeProvider
 
 QUICK = {"attempts": 2, "base": 0.01, "cap": 0.2}
@@ -178,6 +179,71 @@ def test_an_open_circuit_lets_one_call_try() -> None:
     circuit.succeeded()
     circuit.enter()
     assert not circuit.is_open
+
+
+# --- hedging -----------------------------------------------------------------------------------
+
+
+def hedging(**more: Any) -> Any:
+    return make_gateway(
+        fallbacks={"scripted/a": ["scripted/b"]}, hedge_after=0.05, retries=QUICK,
+        prices={"scripted/*": {"input": 0, "output": 1000}}, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_slow_answer_is_hedged_and_the_first_to_begin_wins(stream: bool) -> None:
+    gateway = hedging()
+    with (
+        ScriptedModel("a", [Fail("hang") if stream else Say("slow", delay=5)]) as slow,
+        ScriptedModel("b", [Say("quick", usage=Usage(1, 7))]),
+    ):
+        began = time.monotonic()
+        if stream:
+            reply = await stream_text(
+                "scripted/a", prompt="hi", max_tokens=100, gateway=gateway
+            ).reply()
+        else:
+            reply = await generate_text("scripted/a", prompt="hi", max_tokens=100, gateway=gateway)
+        assert time.monotonic() - began < 4
+    assert (reply.text, reply.served_by, len(slow.requests)) == ("quick", "scripted/b", 1)
+    (call,) = await gateway.ledger.calls()
+    assert call.status == "completed"
+    # The winner's 7 tokens, and all 100 of the one that was stopped.
+    assert (call.end.cost, call.end.charge) == (7_000_000, 107_000_000)
+    spend = await gateway.ledger.spend(f"day:{time.strftime('%Y-%m-%d', time.gmtime())}")
+    assert (spend.usd, spend.reserved_usd) == (107_000_000, 0)
+    await gateway.close()
+
+
+async def test_a_quick_answer_is_not_hedged() -> None:
+    gateway = hedging()
+    with ScriptedModel("a", ["at once"]), ScriptedModel("b", ["never"]) as other:
+        assert (await ask(gateway, "scripted/a")).text == "at once"
+        assert other.requests == []
+    await gateway.close()
+
+
+async def test_a_first_that_fails_leaves_it_to_the_second_and_the_other_way_round() -> None:
+    gateway = hedging()
+    with ScriptedModel("a", [Fail(500)]), ScriptedModel("b", ["b"]):
+        assert (await ask(gateway, "scripted/a")).text == "b"
+    with ScriptedModel("a", [Say("a after all", delay=0.1)]), ScriptedModel("b", [Fail(500)]):
+        assert (await ask(gateway, "scripted/a")).text == "a after all"
+    with ScriptedModel("a", [Fail(400)]), ScriptedModel("b", ["b"]), pytest.raises(RequestRejected):
+        await ask(gateway, "scripted/a")
+    await gateway.close()
+
+
+async def test_a_hedge_that_could_pass_the_budget_is_not_made() -> None:
+    gateway = hedging(budgets=[{"per": "day", "usd": "0.15"}])
+    with (
+        ScriptedModel("a", [Say("slow", delay=0.05)]),
+        ScriptedModel("b", ["quick"]) as other,
+    ):
+        reply = await generate_text("scripted/a", prompt="hi", max_tokens=100, gateway=gateway)
+        assert (reply.text, other.requests) == ("slow", [])
+    await gateway.close()
 
 
 # --- pace --------------------------------------------------------------------------------------

@@ -130,6 +130,9 @@ class GatewayConfig:
     retries: Retries = Retries()
     breaker: Breaker = Breaker()
     bounds: Bounds = Bounds()
+    hedge_after: float | None = field(default=None, metadata=DURATION)
+    """Ask the first fallback as well if no answer has begun after this long; the one that begins
+    first is used, the other stopped and counted in full. None: never."""
     default_max_tokens: int = 8192
     """The output cap where a budget needs one and the caller set none."""
     keep_content: bool = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from asyncio import FIRST_COMPLETED
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -26,7 +27,7 @@ from holdfast.gateway.breaker import Circuit
 from holdfast.gateway.budgets import limits_of, scopes_of
 from holdfast.gateway.config import GatewayConfig, Retries
 from holdfast.gateway.ledger import Ledger
-from holdfast.gateway.meter import Meter
+from holdfast.gateway.meter import Meter, Race
 from holdfast.gateway.pace import Pace
 from holdfast.gateway.prices import PriceBook
 from holdfast.gateway.redact import Redactor
@@ -36,6 +37,9 @@ from holdfast.records import CallEnd, CallStart
 from holdfast.store.ledger import Earlier
 
 _NO_CREDIT = ("insufficient_quota", "billing_not_active", "credit_balance_too_low")
+
+
+Runner = tuple["asyncio.Task[None]", Tally]
 
 
 class Work(Protocol):
@@ -114,6 +118,14 @@ class Dispatcher:
     async def _try_all(
         self, candidates: Sequence[Candidate], work: Work, tally: Tally, key: str | None
     ) -> None:
+        if self._config.hedge_after is not None and len(candidates) > 1:
+            await self._hedged(candidates, work, tally, key)
+            return
+        await self._in_turn(candidates, work, tally, key)
+
+    async def _in_turn(
+        self, candidates: Sequence[Candidate], work: Work, tally: Tally, key: str | None
+    ) -> None:
         last = len(candidates) - 1
         for number, candidate in enumerate(candidates):
             # The same key for the same bytes; a fallback sends other bytes under another key.
@@ -125,6 +137,56 @@ class Dispatcher:
                     raise
             else:
                 return
+
+    async def _hedged(
+        self, candidates: Sequence[Candidate], work: Work, tally: Tally, key: str | None
+    ) -> None:
+        """The first, and the others beside it if it has not begun to answer after a while."""
+        race = Race()
+        decided = asyncio.create_task(race.decided.wait())
+        runners = [self._runner(candidates[:1], work, tally, key, race)]
+        try:
+            first, account = runners[0]
+            await asyncio.wait(
+                [first, decided], timeout=self._config.hedge_after, return_when=FIRST_COMPLETED
+            )
+            if first.done() and not _may_fall_back(first):
+                first.result()
+                return
+            if race.winner is None:
+                hedge_key = None if key is None else f"{key}-hedge"
+                runners.append(self._runner(candidates[1:], work, tally, hedge_key, race))
+                other = runners[1][1]
+                other.beside = account.needed(candidates[0], work.size(candidates[0]))
+                account.beside = other.worst(candidates[1], work.size(candidates[1]))
+            while race.winner is None and (running := [t for t, _ in runners if not t.done()]):
+                await asyncio.wait([*running, decided], return_when=FIRST_COMPLETED)
+            winner = _winner(runners, race)
+            for task, _ in runners:
+                if task is not winner:
+                    task.cancel()
+            await winner
+        finally:
+            decided.cancel()
+            for task, _ in runners:
+                task.cancel()
+            await asyncio.wait([task for task, _ in runners])
+            chosen = _winner(runners, race)
+            for task, account in runners:
+                if task is not chosen:
+                    tally.add_loser(account)
+            tally.adopt(next(account for task, account in runners if task is chosen))
+
+    def _runner(
+        self,
+        candidates: Sequence[Candidate],
+        work: Work,
+        tally: Tally,
+        key: str | None,
+        race: Race,
+    ) -> Runner:
+        branch = tally.branch(race)
+        return asyncio.create_task(self._in_turn(candidates, work, branch, key)), branch
 
     async def _try_one(
         self, candidate: Candidate, work: Work, tally: Tally, key: str | None
@@ -183,6 +245,19 @@ class Dispatcher:
         if provider.name not in self._paces:
             self._paces[provider.name] = Pace(provider.rpm, provider.tpm)
         return self._paces[provider.name]
+
+
+def _winner(runners: list[Runner], race: Race) -> asyncio.Task[None]:
+    """The task that was first; if none was, the last to be started speaks for all."""
+    for task, account in runners:
+        if race.winner is not None and account.meter is race.winner:
+            return task
+    return runners[-1][0]
+
+
+def _may_fall_back(task: asyncio.Task[None]) -> bool:
+    error = task.exception()
+    return isinstance(error, ProviderError) and error.falls_back
 
 
 def _judge(circuit: Circuit, error: ProviderError) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from holdfast.errors import BudgetExceeded, HoldfastError, ProviderError
-from holdfast.gateway.meter import Meter
+from holdfast.gateway.meter import Meter, Race
 from holdfast.gateway.prices import NANO, PriceBook, Prices
 from holdfast.gateway.reply import Usage
 from holdfast.gateway.route import Candidate
@@ -22,6 +22,11 @@ class Amount:
 
     usd: int | None
     tokens: int
+
+    def plus(self, other: Amount) -> Amount:
+        known = self.usd is not None and other.usd is not None
+        usd = (self.usd or 0) + (other.usd or 0) if known else None
+        return Amount(usd, self.tokens + other.tokens)
 
 
 class Tally:
@@ -41,10 +46,15 @@ class Tally:
         """The worst case of failed attempts that may have been billed."""
         self._attempts: list[ProviderAttempt] = []
         self.held = Amount(0, 0)
+        self.beside = Amount(0, 0)
+        """What is held for another attempt that runs beside this one."""
         self.limited = False
+        self.race: Race | None = None
         self.meter = Meter()
         self.usage = Usage()
         self.cost: int | None = None
+        self.over = False
+        """The present attempt has ended, and is in the list."""
 
     def worst(self, candidate: Candidate, size: tuple[int, int | None]) -> Amount:
         """What one attempt can cost at most."""
@@ -58,10 +68,29 @@ class Tally:
         """What must be held for this attempt, with what failed ones may have cost."""
         self._worst = self.worst(candidate, size)
         self._input_bytes = max(size[0] - HIDDEN, 0)
-        lost, worst = self._lost, self._worst
-        known = lost.usd is not None and worst.usd is not None
-        usd = (lost.usd or 0) + (worst.usd or 0) if known else None
-        return Amount(usd, lost.tokens + worst.tokens)
+        return self._lost.plus(self._worst).plus(self.beside)
+
+    def branch(self, race: Race) -> Tally:
+        """The account of an attempt at the same call that runs beside others."""
+        other = Tally(self.start, self._book, self._default_max, self.limits)
+        other._began, other._attempts = self._began, self._attempts
+        other.limited, other.race, other.held = self.limited, race, self.held
+        return other
+
+    def adopt(self, winner: Tally) -> None:
+        """Go on with the account of the attempt that was first."""
+        self._lost = self._lost.plus(winner._lost)
+        self._candidate, self._prices = winner._candidate, winner._prices
+        self._worst, self._input_bytes = winner._worst, winner._input_bytes
+        self.meter, self.usage, self.cost = winner.meter, winner.usage, winner.cost
+
+    def add_loser(self, loser: Tally) -> None:
+        """Count an attempt that was stopped because another was first: what it sent, in full."""
+        self._lost = self._lost.plus(loser._lost)
+        if loser.meter.sent and not loser.over:
+            worst = loser._worst
+            loser._note(None, None if worst.usd is None else Decimal(worst.usd) / NANO)
+            self._lost = self._lost.plus(worst)
 
     def cap(self, size: tuple[int, int | None]) -> int | None:
         """The output cap to send where a limit needs one and the caller set none."""
@@ -71,20 +100,20 @@ class Tally:
         """A new attempt."""
         self._candidate = candidate
         self._prices = self._book.find(candidate.provider, candidate.model)
-        self.meter = Meter()
+        self.meter = Meter(race=self.race)
+        self.over = False
 
     def attempt_failed(self, error: ProviderError) -> None:
+        self.over = True
         charged: Decimal | None = None
         if error.bought:
-            lost, worst = self._lost, self._worst
-            usd = None
-            if lost.usd is not None and worst.usd is not None:
-                usd = lost.usd + worst.usd
-                charged = Decimal(worst.usd) / NANO
-            self._lost = Amount(usd, lost.tokens + worst.tokens)
+            worst = self._worst
+            charged = None if worst.usd is None else Decimal(worst.usd) / NANO
+            self._lost = self._lost.plus(worst)
         self._note(error, charged)
 
     def attempt_succeeded(self) -> None:
+        self.over = True
         self._note(None, None)
         self.usage = self.meter.usage or self._estimated()
         self.cost = None if self._prices is None else self._prices.cost(self.usage)
@@ -132,9 +161,7 @@ class Tally:
         charge = self._lost
         if self.meter.sent:
             worst = self._worst
-            known = charge.usd is not None and worst.usd is not None
-            usd = (charge.usd or 0) + (worst.usd or 0) if known else None
-            charge = Amount(usd, charge.tokens + worst.tokens)
+            charge = charge.plus(worst)
             self._partial()
             self._note(None, None if worst.usd is None else Decimal(worst.usd) / NANO)
         return self._end("interrupted", charge=charge, error=error)

@@ -59,13 +59,15 @@ class CanonicalWork:
     ) -> None:
         request = self._request if cap is None else replace(self._request, max_tokens=cap)
         if self._on_event is None:
-            self.completion = await self._backends.complete(candidate, request, key, meter)
+            completion = await self._backends.complete(candidate, request, key, meter)
+            meter.emit()
+            self.completion = completion
             return
         assembler, on_event = Assembler(), self._on_event
 
         async def emit(event: Event) -> None:
+            meter.emit()
             assembler.add(event)
-            meter.emitted = True
             await on_event(event)
 
         await self._backends.stream(candidate, request, key, meter, emit=emit)

@@ -196,7 +196,7 @@ class HttpWork:
     ) -> None:
         if not data:
             return
-        meter.emitted = True
+        meter.emit()
         if not self._sink.started:
             await self._sink.start(200, {**STREAM_HEADERS, **headers, **self._headers})
         if self._redact is not None:
@@ -204,7 +204,7 @@ class HttpWork:
         await self._sink.write(data, last=last)
 
     async def _whole(self, body: bytes, meter: Meter, headers: Headers) -> None:
-        meter.emitted = True
+        meter.emit()
         head = {"content-type": "application/json", "content-length": str(len(body))}
         await self._sink.start(200, {**head, **headers, **self._headers})
         if self._redact is not None:
