@@ -198,9 +198,11 @@ def library_bench(python: Path | None, url: str, folder: Path) -> dict[str, Any]
 
 
 def import_bench() -> dict[str, float]:
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
     def once(code: str) -> float:
         began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True)
+        subprocess.run([sys.executable, "-c", code], check=True, env=env)
         return time.perf_counter() - began
 
     found: dict[str, float] = {}

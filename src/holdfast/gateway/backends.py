@@ -28,31 +28,52 @@ class Backends:
         self.upstream = Upstream(self.transport, config.timeouts, config.bounds)
 
     async def complete(
-        self, candidate: Candidate, request: Request, key: str | None, meter: Meter
+        self,
+        candidate: Candidate,
+        request: Request,
+        key: str | None,
+        meter: Meter,
+        *,
+        body: bytes | None = None,
     ) -> Completion:
+        """The whole answer; `body` is the request encoded already, if it is."""
         if candidate.provider.kind == "scripted":
             model = scripted.find(candidate.model, self._config.scripted)
             request = request.for_model(candidate.model)
             return await scripted.complete(model, request, meter, self._config.timeouts)
-        out = await self._outgoing(candidate, replace(request, stream=False), key)
+        if request.stream:
+            request = replace(request, stream=False)
+        out = await self._outgoing(candidate, request, key, body)
         return await self.upstream.complete(out, meter)
 
     async def stream(
-        self, candidate: Candidate, request: Request, key: str | None, meter: Meter, *, emit: Emit
+        self,
+        candidate: Candidate,
+        request: Request,
+        key: str | None,
+        meter: Meter,
+        *,
+        emit: Emit,
+        body: bytes | None = None,
     ) -> None:
+        """The answer's events, handed to `emit`."""
         if candidate.provider.kind == "scripted":
             model = scripted.find(candidate.model, self._config.scripted)
             request = request.for_model(candidate.model)
             await scripted.stream(model, request, meter, self._config.timeouts, emit=emit)
             return
-        out = await self._outgoing(candidate, replace(request, stream=True), key)
+        if not request.stream:
+            request = replace(request, stream=True)
+        out = await self._outgoing(candidate, request, key, body)
         await self.upstream.stream(out, meter, emit)
 
-    async def _outgoing(self, candidate: Candidate, request: Request, key: str | None) -> Outgoing:
+    async def _outgoing(
+        self, candidate: Candidate, request: Request, key: str | None, body: bytes | None
+    ) -> Outgoing:
         provider = await self.ready(candidate)
         format: Origin = provider.formats[0]
-        body = encode(candidate, request, format)
-        return Outgoing(provider, candidate.model, format, dumps(body), request.stream, key, {})
+        data = dumps(encode(candidate, request, format)) if body is None else body
+        return Outgoing(provider, candidate.model, format, data, request.stream, key, {})
 
     async def ready(self, candidate: Candidate) -> Provider:
         """The provider, its server started if it is ours."""

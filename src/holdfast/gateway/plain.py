@@ -22,6 +22,8 @@ from holdfast.gateway.messages import (
 from holdfast.gateway.reply import Completion, Usage
 from holdfast.gateway.request import Request
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode_sorted = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 _REPLY_PARTS: dict[str, Callable[..., ReplyPart]] = {
     "text": TextPart,
     "tool_call": ToolCallPart,
@@ -34,12 +36,12 @@ def request_text(request: Request) -> str:
     """A request as compact JSON; streaming or not is no difference in what is asked."""
     data = plain(request)
     data.pop("stream", None)
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return _encode_sorted(data)
 
 
 def completion_text(completion: Completion) -> str:
     """An answer as compact JSON."""
-    return json.dumps(plain(completion), ensure_ascii=False, separators=(",", ":"))
+    return _encode(plain(completion))
 
 
 def completion_from_text(text: str | bytes) -> Completion:

@@ -51,6 +51,8 @@ class Prices:
 
     def cost(self, usage: Usage) -> int:
         """Nanodollars for this usage, rounded up."""
+        if self is FREE:
+            return 0
         rates = self.rates_for(usage.input)
         plain = max(usage.input - usage.cached - usage.cache_write, 0)
         dollars_per_million = (
@@ -64,6 +66,8 @@ class Prices:
 
     def worst(self, input_tokens: int, output_tokens: int) -> int:
         """Nanodollars this much can cost at most, whatever is cached or written to a cache."""
+        if self is FREE:
+            return 0
         reached = [self.rates, *(rates for start, rates in self.tiers if input_tokens > start)]
         dear_input = max(
             rate

@@ -32,34 +32,43 @@ class CanonicalWork:
         secret: bytes | None,
         on_event: OnEvent | None = None,
     ) -> None:
-        self._request, self._backends = request, backends
+        self._request = replace(request, stream=on_event is not None)
+        self._backends = backends
         self._redact, self._secret, self._on_event = redact, secret, on_event
-        self._sizes: dict[str, int] = {}
+        self._bodies: dict[str, tuple[bytes | None, int]] = {}
         self.completion: Completion | None = None
 
     def size(self, candidate: Candidate) -> tuple[int, int | None]:
-        bound = self._sizes.get(candidate.ref)
-        if bound is None:
-            bound = self._sizes[candidate.ref] = self._input_bound(candidate)
+        _, bound = self._encoded(candidate)
         asked = self._request.max_tokens
         if asked is None and candidate.provider.formats[:1] == ("anthropic",):
             asked = candidate.provider.quirks.default_max_tokens
             asked += self._request.thinking_tokens or 0
         return bound, asked
 
-    def _input_bound(self, candidate: Candidate) -> int:
-        formats = candidate.provider.formats
-        if not formats:
-            return HIDDEN + sum(len(m.text.encode()) + 16 for m in self._request.messages)
-        body = encode(candidate, self._request, formats[0])
-        return input_bound(body, len(dumps(body)))
+    def _encoded(self, candidate: Candidate) -> tuple[bytes | None, int]:
+        """The body for this provider, if it wants one, and its bound of input tokens."""
+        found = self._bodies.get(candidate.ref)
+        if found is None:
+            formats = candidate.provider.formats
+            if formats:
+                body = encode(candidate, self._request, formats[0])
+                data = dumps(body)
+                found = data, input_bound(body, len(data))
+            else:
+                said = sum(len(m.text.encode()) + 16 for m in self._request.messages)
+                found = None, HIDDEN + said
+            self._bodies[candidate.ref] = found
+        return found
 
     async def perform(
         self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
     ) -> None:
-        request = self._request if cap is None else replace(self._request, max_tokens=cap)
+        request, body = self._request, self._encoded(candidate)[0]
+        if cap is not None:
+            request, body = replace(request, max_tokens=cap), None
         if self._on_event is None:
-            completion = await self._backends.complete(candidate, request, key, meter)
+            completion = await self._backends.complete(candidate, request, key, meter, body=body)
             meter.emit()
             self.completion = completion
             return
@@ -70,7 +79,7 @@ class CanonicalWork:
             assembler.add(event)
             await on_event(event)
 
-        await self._backends.stream(candidate, request, key, meter, emit=emit)
+        await self._backends.stream(candidate, request, key, meter, emit=emit, body=body)
         self.completion = assembler.completion()
 
     def reply(self) -> str | None:

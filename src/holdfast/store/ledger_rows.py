@@ -7,12 +7,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from decimal import Decimal
 from typing import Any, cast
 
 from holdfast.errors import CallMismatch
 from holdfast.records import Call, CallEnd, CallStart, CallStatus, ProviderAttempt
+
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 _INSERT = """
 INSERT INTO calls (id, status, key, request_hash, owner, model, format, run_id, workflow, step,
@@ -55,14 +56,14 @@ def insert(
         _INSERT,
         (start.id, start.key, start.request_hash, owner, start.model, start.format, start.run_id,
          start.workflow, start.step, start.step_key, start.attempt, start.api_key,
-         json.dumps(start.tags), json.dumps(list(scopes)), usd, tokens, start.started_at,
+         _dumps(start.tags), _dumps(scopes), usd, tokens, start.started_at,
          start.prompt),
     )  # fmt: skip
 
 
 def finish(connection: sqlite3.Connection, call_id: str, end: CallEnd, replays_for: float) -> None:
-    prices = None if end.prices is None else json.dumps(end.prices, default=str)
-    attempts = json.dumps([asdict(attempt) for attempt in end.attempts], default=str)
+    prices = None if end.prices is None else _dumps(end.prices)
+    attempts = _dumps([_plain(attempt) for attempt in end.attempts])
     connection.execute(
         _FINISH,
         (end.status, end.finished_at, end.provider, end.served, end.finish, end.input_tokens,
@@ -219,6 +220,18 @@ def _end(row: dict[str, Any], status: CallStatus) -> CallEnd:
         attempts=tuple(_attempt(found) for found in json.loads(row["attempts"])),
         error=row["error"], message=row["message"], reply=row["reply"],
     )  # fmt: skip
+
+
+def _plain(attempt: ProviderAttempt) -> dict[str, Any]:
+    return {
+        "provider": attempt.provider,
+        "model": attempt.model,
+        "seconds": attempt.seconds,
+        "status": attempt.status,
+        "error": attempt.error,
+        "message": attempt.message,
+        "charged": None if attempt.charged is None else str(attempt.charged),
+    }
 
 
 def _attempt(found: dict[str, Any]) -> ProviderAttempt:

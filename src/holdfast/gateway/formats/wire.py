@@ -8,6 +8,7 @@ from typing import Any, cast
 from holdfast.errors import UsageError
 
 Json = dict[str, Any]
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class WireError(ValueError):
@@ -71,9 +72,7 @@ def count(value: object) -> int:
 
 def dumps(data: object) -> bytes:
     """Compact JSON."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode(
-        "utf-8", "surrogatepass"
-    )
+    return _encode(data).encode("utf-8", "surrogatepass")
 
 
 def unsupported(path: str, what: str, target: str) -> UsageError:
