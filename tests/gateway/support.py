@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,15 @@ class Service:
     def ask(self, coroutine: Any) -> Any:
         """Run something on the service's own loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+
+    def calls(self, **which: Any) -> list[Any]:
+        """The recorded calls, once all of them have ended: a client may be done before that."""
+        deadline = time.monotonic() + 20
+        while True:
+            found = self.ask(self.gateway.ledger.calls(**which))
+            if all(call.status != "started" for call in found) or time.monotonic() > deadline:
+                return found
+            time.sleep(0.01)
 
     def __enter__(self) -> Service:
         self._thread.start()

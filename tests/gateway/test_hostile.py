@@ -110,7 +110,7 @@ def test_a_hostile_stream_is_an_error_for_stock_clients(case: str, client_format
                 stream = client.responses.create(model="fake-chat/m", input="hi", stream=True)
             for _ in stream:
                 pass
-        (call,) = service.ask(service.gateway.ledger.calls())
+        (call,) = service.calls()
         assert call.status == "failed"
 
 

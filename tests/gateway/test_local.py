@@ -118,7 +118,7 @@ def test_stock_clients_of_all_formats_reach_it_over_http() -> None:
                 max_tokens=24,
             ) as anthropic_stream:  # fmt: skip
                 streamed = anthropic_stream.get_final_message()
-        calls = service.ask(service.gateway.ledger.calls())
+        calls = service.calls()
     assert chat.choices[0].message.content == text
     assert response.output_text and message.content and streamed.content
     assert chat.usage is not None

@@ -148,7 +148,7 @@ def test_chat_stream_without_asking_for_usage_gets_none(service: Service, provid
         chunks = list(stream)
     assert all(chunk.choices for chunk in chunks)
     assert all(chunk.usage is None for chunk in chunks)
-    call = service.ask(service.gateway.ledger.calls(limit=1))[0]
+    call = service.calls(limit=1)[0]
     assert (call.end.input_tokens, call.end.output_tokens, call.end.estimated) == (11, 7, False)
 
 

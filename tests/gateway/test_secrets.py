@@ -120,7 +120,7 @@ def test_a_key_of_a_run_counts_against_the_run() -> None:
         made = service.ask(create_key(service.gateway.ledger, run_id="run_9", tags=["sandbox"]))
         auth = {"Authorization": f"Bearer {made.secret}"}
         post(service, "/v1/chat/completions", chat(), **auth)
-        (call,) = service.ask(service.gateway.ledger.calls(run_id="run_9"))
+        (call,) = service.calls(run_id="run_9")
         assert (call.start.api_key, call.start.tags) == (made.key.id, ("sandbox",))
 
 

@@ -39,7 +39,7 @@ def test_an_http_call_reads_back_too(provider: str, stream: bool) -> None:
         reply = client.responses.create(model=f"{provider}/m", input="hi", stream=stream)
         if stream:
             list(reply)  # type: ignore[arg-type]
-        (call,) = service.ask(service.gateway.ledger.calls())
+        (call,) = service.calls()
         request, answer = recorded_request(call), recorded_reply(call)
     assert request is not None and request.messages == (user("hi"),)
     assert answer is not None and answer.parts == (TextPart("hello there"),)

@@ -53,6 +53,7 @@ class LedgerThread:
         self._full = True
         self._closed = False
         self._written = 0
+        self._pending, self._counting = 0, threading.Lock()
         self._checkpoint_at = _CHECKPOINT_EVERY
         self._thread = threading.Thread(target=self._loop, name="holdfast-ledger", daemon=True)
         self._thread.start()
@@ -71,7 +72,8 @@ class LedgerThread:
 
     def _at_once(self, run: Callable[[sqlite3.Connection], T]) -> tuple[bool, Any]:
         """Do it here and now if nobody else is writing; else (False, None)."""
-        if not self._tasks.empty() or not self._lock.acquire(blocking=False):
+        # What was sent before is seen by what comes after: nothing overtakes the thread.
+        if self._pending or not self._lock.acquire(blocking=False):
             return False, None
         connection = self._quick
         try:
@@ -101,6 +103,8 @@ class LedgerThread:
         if self._closed:
             raise StoreError(f"the ledger at {self._path} is closed")
         future: Future[T] = Future()
+        with self._counting:
+            self._pending += 1
         self._tasks.put(_Task(run, durable, future))
         return future
 
@@ -130,6 +134,8 @@ class LedgerThread:
             wanted = [task for task in batch if task.future.set_running_or_notify_cancel()]
             with self._lock:
                 self._commit(wanted)
+                with self._counting:
+                    self._pending -= len(batch)
                 if self._written >= self._checkpoint_at:
                     self._checkpoint_at = self._written + _CHECKPOINT_EVERY
                     self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
