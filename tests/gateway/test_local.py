@@ -26,7 +26,6 @@ from holdfast.gateway.request import OutputSchema
 
 pytestmark = [
     pytest.mark.skipif(why_missing() is not None, reason=str(why_missing())),
-    pytest.mark.xdist_group("local-model"),
 ]
 MODEL = "local/smollm2"
 STEADY: Any = {"temperature": 0, "seed": 1, "max_tokens": 24}
@@ -76,7 +75,7 @@ async def test_a_json_schema_holds_the_model(gateway: Gateway) -> None:
 
     answer = await generate_object(
         MODEL, schema=City, prompt="A city in France and how many people live there, as JSON.",
-        gateway=gateway, temperature=0, seed=1, max_tokens=80,
+        gateway=gateway, repairs=2, temperature=0, seed=1, max_tokens=40,
     )  # fmt: skip
     assert isinstance(answer.object, City) and answer.object.city
     schema = {"type": "object", "properties": {"ok": {"enum": ["yes", "no"]}}, "required": ["ok"],

@@ -28,7 +28,10 @@ def main() -> None:
     params.n_parallel = 2
     params.warmup = False
     params.ui = False
-    params.cpuparams.n_threads = max(1, min(8, os.cpu_count() or 1))
+    # Half the cores: its threads wait for one another by spinning, which on a busy machine costs
+    # far more than the second half would bring.
+    params.cpuparams.n_threads = max(1, min(8, (os.cpu_count() or 1) // 2))
+    params.cpuparams_batch.n_threads = params.cpuparams.n_threads
     server: Any = xllamacpp.Server(params)
     print(server.listening_address, file=address_out, flush=True)
     sys.stdin.read()
