@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.errors import BadReply
 from holdfast.gateway.events import Assembler, as_events
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format, Quirks
@@ -160,6 +161,13 @@ def test_a_documented_anthropic_stream() -> None:
          ToolCallPart("toolu_1", "f", '{"a": 1}')),
         "tool_calls", "claude-x", Usage(30, 15, cached=5), "msg_1",
     )  # fmt: skip
+
+
+def test_an_anthropic_stream_without_its_start_is_refused() -> None:
+    """As llama.cpp's server sends it now and then."""
+    headless = ANTHROPIC_STREAM.partition("\n\n")[2]
+    with pytest.raises(BadReply, match="before message_start"):
+        read(ANTHROPIC, headless.encode())
 
 
 CHAT_STREAM = """data: {"id":"c1","object":"chat.completion.chunk","model":"gpt-x","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":null}

@@ -49,6 +49,8 @@ _ANTHROPIC = Quirks(  # Opus and Sonnet up to 4.6, Haiku up to 4.5, and all befo
     r"|claude-(?:opus|sonnet)-[34](?:[-.][0-6])?(?:-\d{8})?(?:-latest)?"
     r"|claude-haiku-[34](?:[-.][0-5])?(?:-\d{8})?(?:-latest)?"
 )
+# llama.cpp speaks Anthropic's format too, but leaves out `message_start` now and then (seen with
+# its server of October 2026: 2 streams of 14): its chat format is translated instead.
 _LOCAL = Quirks(parallel_tools=False, effort=False)
 
 KNOWN: dict[str, Provider] = {
@@ -91,14 +93,14 @@ KNOWN: dict[str, Provider] = {
                  ("FIREWORKS_API_KEY",), prices_as="fireworks"),
         Provider("ollama", "http://127.0.0.1:11434/v1", ("chat",), ("OLLAMA_API_KEY",),
                  ("OLLAMA_BASE_URL",), needs_key=False, quirks=_LOCAL, free=True),
-        Provider("llamacpp", "http://127.0.0.1:8080/v1", ("chat", "responses", "anthropic"),
+        Provider("llamacpp", "http://127.0.0.1:8080/v1", ("chat", "responses"),
                  ("LLAMACPP_API_KEY",), ("LLAMACPP_BASE_URL",), needs_key=False,
                  quirks=_LOCAL, free=True),
         Provider("vllm", "http://127.0.0.1:8000/v1", ("chat", "responses"), ("VLLM_API_KEY",),
                  ("VLLM_BASE_URL",), needs_key=False, free=True),
         Provider("holdfast", None, ("chat", "responses", "anthropic"), ("HOLDFAST_GATEWAY_KEY",),
                  ("HOLDFAST_GATEWAY_URL",), needs_key=True),
-        Provider("local", "", ("chat", "responses", "anthropic"), needs_key=False,
+        Provider("local", "", ("chat", "responses"), needs_key=False,
                  quirks=_LOCAL, free=True, kind="local"),
         Provider("scripted", "", (), needs_key=False, free=True, kind="scripted"),
     )

@@ -92,6 +92,7 @@ def decode_failure(body: Any) -> Failure | None:
 class AnthropicDecoder:
     def __init__(self) -> None:
         self.done = False
+        self._begun = False
         self._usage: Json = {}
         self._finish: FinishReason | None = None
         self._stop_sequence: str | None = None
@@ -103,6 +104,8 @@ class AnthropicDecoder:
             case "content_block_delta":
                 yield from self._delta(data)
             case "content_block_start":
+                if not self._begun:
+                    raise WireError("a block came before message_start")
                 index = _index(data)
                 part = decode_reply_part(fields(data.get("content_block"), "content_block"))
                 if isinstance(part, ToolCallPart) and part.arguments == "{}":
@@ -117,6 +120,7 @@ class AnthropicDecoder:
                     encrypted = part.encrypted if isinstance(part, ReasoningPart) else None
                     yield PartEnd(index, self._signature.get(index), encrypted)
             case "message_start":
+                self._begun = True
                 message = fields(data.get("message"), "message")
                 self._usage = dict(fields(message.get("usage") or {}, "usage"))
                 model = str(message.get("model") or "")

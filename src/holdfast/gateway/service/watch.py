@@ -123,7 +123,7 @@ class Watch:
             case "message_start":
                 message = fields(event.get("message"), "message")
                 self._usage = dict(fields(message.get("usage") or {}))
-                self._meter.model = message.get("model")
+                self._meter.model = str(message.get("model") or "")
             case "message_delta":
                 late = fields(event.get("usage") or {})
                 self._usage.update({k: v for k, v in late.items() if v is not None})
@@ -134,6 +134,8 @@ class Watch:
                 self.whole = self._meter.finish is not None
             case "error":
                 self._fail(event)
+            case "content_block_start" if self._meter.model is None:
+                raise self._bad("has a block before its message_start")
             case "content_block_delta":
                 delta = fields(event.get("delta"), "delta")
                 for name in ("text", "partial_json", "thinking"):
