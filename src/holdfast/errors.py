@@ -7,14 +7,26 @@
     │   └── CodecError             a value that can't be stored, or read back
     │       └── PayloadTooLarge    a value over the configured limit    exit 2, 413
     ├── NotFound                   no such run, step, webhook, …         exit 3, 404
-    │   └── UnknownWorkflow        a name no loaded module defines
+    │   ├── UnknownWorkflow        a name no loaded module defines
+    │   └── UnknownModel           a model no provider here can serve
     ├── Refused                    not possible in the present state     exit 3, 409
-    │   └── LeaseLost              another worker owns the run now
+    │   ├── LeaseLost              another worker owns the run now
+    │   ├── KeyRefused             a virtual key may not do this         exit 3, 401
+    │   ├── BudgetExceeded         a call that could pass a budget       exit 3, 402
+    │   ├── CallMismatch           one call key, two different requests  exit 3, 422
+    │   └── OutcomeUnknown         a call whose gateway died in mid-call
     ├── StoreError                 the store can't be read or written    exit 4, 503
     │   ├── StoreFull              no space left
     │   ├── StoreReadOnly          the file can't be written
     │   ├── SchemaTooNew           written by a newer program
     │   └── CorruptEvent           a journal row whose hash does not fit
+    ├── ProviderError              a model's provider failed us          exit 4, 502
+    │   ├── ProviderUnavailable    out of reach, overloaded, broken      exit 4, 503
+    │   ├── RateLimited            it wants us to slow down              exit 4, 429
+    │   ├── ProviderTimeout        too slow                              exit 4, 504
+    │   ├── BadReply               cut, malformed or oversized
+    │   ├── AuthRejected           it does not take our key
+    │   └── RequestRejected        it does not take the request          exit 2, 400
     └── RunError                   how a run or a step ended             exit 1, 500
         ├── FatalError             raised by a step: do not retry
         ├── RetryableError         raised by a step: retry, after a while
@@ -32,6 +44,7 @@ Each says what happened and where; `hint` says what to do about it.
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from typing import ClassVar
 
 
@@ -181,3 +194,115 @@ class NonDeterminismError(RunError):
 
 class CrashLoop(RunError):
     """The run was stopped because its workers keep dying on it."""
+
+
+# --- the gateway's ---------------------------------------------------------------------------
+
+
+class UnknownModel(NotFound):
+    """No provider configured here serves this model."""
+
+
+class KeyRefused(Refused):
+    """A virtual key is unknown, expired, revoked, or not meant for this model."""
+
+    http_status = 401
+
+
+class BudgetExceeded(Refused):
+    """The call was not made: its worst case would pass a budget.
+
+    `scope` names the budget (`run:run_…`, `day:2026-01-31`), amounts are US dollars (or tokens,
+    where `unit` says so).
+    """
+
+    http_status = 402
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        hint: str | None = None,
+        scope: str = "",
+        unit: str = "usd",
+        limit: Decimal | None = None,
+        spent: Decimal | None = None,
+        needed: Decimal | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.scope, self.unit = scope, unit
+        self.limit, self.spent, self.needed = limit, spent, needed
+
+
+class CallMismatch(Refused):
+    """A call's key was used before, for another request."""
+
+    http_status = 422
+
+
+class OutcomeUnknown(Refused):
+    """An earlier call with this key was cut short by the death of its gateway.
+
+    It may have been paid for. It is not made again by itself: the caller's policy decides.
+    """
+
+
+class ProviderError(HoldfastError):
+    """A model's provider failed us; `status` is its HTTP status, if it answered at all."""
+
+    exit_code = 4
+    http_status = 502
+    falls_back: ClassVar[bool] = True
+    """Whether another provider might do better."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        hint: str | None = None,
+        provider: str = "",
+        model: str = "",
+        status: int | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+        bought: bool = False,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.provider, self.model = provider, model
+        self.status, self.code, self.retry_after = status, code, retry_after
+        self.bought = bought
+        """Whether the provider may charge for the failed attempt."""
+
+
+class ProviderUnavailable(ProviderError):
+    """The provider is out of reach, overloaded or broken."""
+
+    http_status = 503
+
+
+class RateLimited(ProviderError):
+    """The provider wants us to slow down."""
+
+    http_status = 429
+
+
+class ProviderTimeout(ProviderError):
+    """The provider was too slow: connecting, at its first token, between tokens, or in all."""
+
+    http_status = 504
+
+
+class BadReply(ProviderError):
+    """The provider's reply was cut, malformed, oversized, or not what it claims to be."""
+
+
+class AuthRejected(ProviderError):
+    """The provider does not take our key."""
+
+
+class RequestRejected(ProviderError):
+    """The provider does not take the request itself; another would hardly do so either."""
+
+    exit_code = 2
+    http_status = 400
+    falls_back = False

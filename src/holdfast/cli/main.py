@@ -26,6 +26,9 @@ NOUNS: dict[str, str] = {
     "events": "send events to the runs that wait for them",
     "store": "back up and describe the store",
     "doctor": "check this installation and the store",
+    "gateway": "the model gateway over HTTP",
+    "keys": "virtual keys for the gateway",
+    "models": "the models usable here, and why not",
 }
 """Noun (or top-level verb) to the line `holdfast --help` shows; the module has its name."""
 

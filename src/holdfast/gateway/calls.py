@@ -1,0 +1,190 @@
+"""The calls people make: `generate_text`, `stream_text`, `generate_object`.
+
+In a workflow body a call is handed to the runtime, which makes it a durable step by itself (see
+`holdfast.interception`); in a step it belongs to that step; elsewhere it is just made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Unpack, cast
+
+from typing_extensions import TypedDict
+
+from holdfast.errors import UsageError
+from holdfast.gateway.gateway import Gateway
+from holdfast.gateway.messages import Message, TextPart
+from holdfast.gateway.reply import Reply
+from holdfast.gateway.request import Effort, OutputSchema, Request, Tool, ToolChoice
+from holdfast.gateway.streaming import ReplyStream
+from holdfast.interception import interceptor
+
+
+class Options(TypedDict, total=False):
+    """What a call may be told beside what is said."""
+
+    tools: Sequence[Tool | Callable[..., Any]]
+    tool_choice: str | ToolChoice
+    parallel_tools: bool
+    max_tokens: int
+    temperature: float
+    top_p: float
+    stop: Sequence[str]
+    seed: int
+    effort: Effort
+    thinking_tokens: int
+    output: OutputSchema
+    user: str
+    extra: dict[str, dict[str, Any]]
+    tags: Sequence[str]
+    gateway: Gateway
+
+
+_default: Gateway | None = None
+_gateway: ContextVar[Gateway | None] = ContextVar("holdfast_gateway", default=None)
+_tags: ContextVar[tuple[str, ...]] = ContextVar("holdfast_call_tags", default=())
+
+
+def default_gateway() -> Gateway:
+    """The gateway calls go through unless told otherwise; made from the environment."""
+    global _default
+    chosen = _gateway.get()
+    if chosen is not None:
+        return chosen
+    if _default is None:
+        _default = Gateway()
+    return _default
+
+
+def use_gateway(gateway: Gateway | None) -> None:
+    """Send every call of this process through `gateway`; None: back to the environment's."""
+    global _default
+    _default = gateway
+
+
+@contextmanager
+def through(gateway: Gateway) -> Any:
+    """Send the calls of this block through `gateway`."""
+    token = _gateway.set(gateway)
+    try:
+        yield gateway
+    finally:
+        _gateway.reset(token)
+
+
+@contextmanager
+def tagged(*tags: str) -> Any:
+    """Count the calls of this block against budgets of these tags as well."""
+    token = _tags.set((*_tags.get(), *tags))
+    try:
+        yield
+    finally:
+        _tags.reset(token)
+
+
+async def generate_text(
+    model: str,
+    *,
+    system: str | None = None,
+    prompt: str | None = None,
+    messages: Sequence[Message] | None = None,
+    **options: Unpack[Options],
+) -> Reply:
+    """Ask a model and wait for the whole answer.
+
+    reply = await generate_text("anthropic/claude-sonnet-4.6", prompt="Why is the sky blue?")
+    print(reply.text, reply.usage.total, reply.cost)
+    """
+    request = make_request(model, system, prompt, messages, options)
+    return await perform(request, options)
+
+
+async def perform(request: Request, options: Options) -> Reply:
+    """Make the call, as a durable step where the runtime asks for it."""
+    tags = (*_tags.get(), *options.get("tags", ()))
+    durable = interceptor()
+    if durable is not None:
+        name = f"generate_text {request.model}"
+        return await durable(name, call_model, (request, tags))
+    gateway = options.get("gateway") or default_gateway()
+    return await gateway.call(request, tags=tags)
+
+
+async def call_model(asked: tuple[Request, tuple[str, ...]]) -> Reply:
+    """One call with its tags: what the runtime runs as a step for a workflow body."""
+    request, tags = asked
+    return await default_gateway().call(request, tags=tags)
+
+
+def stream_text(
+    model: str,
+    *,
+    system: str | None = None,
+    prompt: str | None = None,
+    messages: Sequence[Message] | None = None,
+    **options: Unpack[Options],
+) -> ReplyStream:
+    """Ask a model and read the answer as it comes.
+
+    async with stream_text("openai/gpt-5.2", prompt="Tell me a story") as stream:
+        async for piece in stream:
+            print(piece, end="")
+    print((await stream.reply()).cost)
+    """
+    request = make_request(model, system, prompt, messages, options)
+    tags = (*_tags.get(), *options.get("tags", ()))
+    gateway = options.get("gateway")
+
+    async def start(on_event: Any) -> Reply:
+        if interceptor() is not None:
+            return await perform(request, options)
+        return await (gateway or default_gateway()).call(request, tags=tags, on_event=on_event)
+
+    return ReplyStream(start)
+
+
+def make_request(
+    model: str,
+    system: str | None,
+    prompt: str | None,
+    messages: Sequence[Message] | None,
+    options: Options,
+) -> Request:
+    """The canonical request; raises UsageError for what can't be meant."""
+    if (prompt is None) == (messages is None):
+        raise UsageError("give either prompt= or messages=")
+    said: list[Message] = []
+    if system is not None:
+        said.append(Message("system", (TextPart(system),)))
+    if prompt is not None:
+        said.append(Message("user", (TextPart(prompt),)))
+    said.extend(messages or ())
+    if not any(message.role != "system" for message in said):
+        raise UsageError("messages holds nothing to answer")
+    tools = [tool if isinstance(tool, Tool) else Tool.of(tool) for tool in options.get("tools", ())]
+    choice = options.get("tool_choice")
+    return Request(
+        model=model,
+        messages=tuple(said),
+        tools=tuple(tools),
+        tool_choice=_choice(choice) if isinstance(choice, str) else choice,
+        parallel_tools=options.get("parallel_tools"),
+        max_tokens=options.get("max_tokens"),
+        temperature=options.get("temperature"),
+        top_p=options.get("top_p"),
+        stop=tuple(options.get("stop", ())),
+        seed=options.get("seed"),
+        output=options.get("output"),
+        effort=options.get("effort"),
+        thinking_tokens=options.get("thinking_tokens"),
+        user=options.get("user"),
+        extra=options.get("extra", {}),
+    )
+
+
+def _choice(name: str) -> ToolChoice:
+    if name in ("auto", "none", "required"):
+        return ToolChoice(cast(Any, name))
+    return ToolChoice("tool", name)

@@ -1,0 +1,295 @@
+"""Making a call: on record first, then provider after provider until one answers.
+
+The order that keeps the promises: the worst case is held and the call committed as started; then
+the first byte is sent; then the end is committed and the hold settled. Going again by itself
+happens only where nothing was bought; going to another provider after something may have been
+bought counts the worst case of what failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from asyncio import FIRST_COMPLETED
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.errors import (
+    AuthRejected,
+    BudgetExceeded,
+    ProviderError,
+    ProviderTimeout,
+    ProviderUnavailable,
+    RateLimited,
+    RequestRejected,
+)
+from holdfast.gateway.breaker import Circuit
+from holdfast.gateway.budgets import limits_of, scopes_of
+from holdfast.gateway.config import GatewayConfig, Retries
+from holdfast.gateway.ledger import Ledger
+from holdfast.gateway.meter import Meter, Race
+from holdfast.gateway.pace import Pace
+from holdfast.gateway.prices import PriceBook
+from holdfast.gateway.redact import Redactor
+from holdfast.gateway.route import Candidate
+from holdfast.gateway.tally import Tally
+from holdfast.records import CallEnd, CallStart
+from holdfast.store.ledger import Earlier
+
+_NO_CREDIT = ("insufficient_quota", "billing_not_active", "credit_balance_too_low")
+
+
+Runner = tuple["asyncio.Task[None]", Tally]
+
+
+class Work(Protocol):
+    """What a call sends and what becomes of the answer: canonical for the library, bytes for
+    the HTTP service."""
+
+    def size(self, candidate: Candidate) -> tuple[int, int | None]:
+        """No more input tokens than this, and the most output tokens asked for, if said."""
+        ...
+
+    async def perform(
+        self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
+    ) -> None:
+        """One attempt, its output capped; raises ProviderError."""
+        ...
+
+    def reply(self) -> str | None:
+        """The answer as it is kept for the inspector, redacted."""
+        ...
+
+    def replay(self) -> bytes | None:
+        """The answer, sealed, for the same key to get again."""
+        ...
+
+
+class Dispatcher:
+    """Runs calls; holds the state of each provider."""
+
+    def __init__(
+        self, config: GatewayConfig, ledger: Ledger, prices: PriceBook, redact: Redactor
+    ) -> None:
+        self._config, self._ledger, self._prices = config, ledger, prices
+        self._redact = redact
+        self._circuits: dict[str, Circuit] = {}
+        self._paces: dict[str, Pace] = {}
+
+    async def run(
+        self,
+        start: CallStart,
+        candidates: Sequence[Candidate],
+        work: Work,
+        *,
+        idempotency_key: str | None = None,
+        durable: bool = True,
+        wait_for_end: bool = True,
+    ) -> CallEnd | Earlier:
+        """Make the call, or find the earlier one with its key; raises what it failed with."""
+        scopes = scopes_of(start, self._config.budgets)
+        limits = limits_of(scopes, self._config.budgets)
+        tally = Tally(start, self._prices, self._config.default_max_tokens, limits)
+        worst = tally.worst(candidates[0], work.size(candidates[0]))
+        begun = await self._ledger.begin(
+            start, scopes=scopes, limits=limits, usd=worst.usd, tokens=worst.tokens,
+            durable=durable,
+        )  # fmt: skip
+        if isinstance(begun, Earlier):
+            return begun
+        tally.held, tally.limited = worst, begun.limited
+        try:
+            await self._try_all(candidates, work, tally, idempotency_key)
+        except (ProviderError, BudgetExceeded) as error:
+            await self._ledger.finish(start.id, tally.failed(error))
+            raise
+        except BaseException as error:
+            # Cancelled, or a fault of ours: recorded without waiting, which can't be cut again.
+            self._ledger.finish_soon(start.id, tally.interrupted(error))
+            raise
+        end = tally.completed(work.reply(), work.replay())
+        if wait_for_end:
+            # What counts against a limit must survive a power cut too.
+            await self._ledger.finish(start.id, end, durable=durable or begun.limited)
+        else:
+            self._ledger.finish_soon(start.id, end)
+        return end
+
+    async def _try_all(
+        self, candidates: Sequence[Candidate], work: Work, tally: Tally, key: str | None
+    ) -> None:
+        if self._config.hedge_after is not None and len(candidates) > 1:
+            await self._hedged(candidates, work, tally, key)
+            return
+        await self._in_turn(candidates, work, tally, key)
+
+    async def _in_turn(
+        self, candidates: Sequence[Candidate], work: Work, tally: Tally, key: str | None
+    ) -> None:
+        last = len(candidates) - 1
+        for number, candidate in enumerate(candidates):
+            # The same key for the same bytes; a fallback sends other bytes under another key.
+            sent_key = None if key is None else (key if number == 0 else f"{key}-{number}")
+            try:
+                await self._try_one(candidate, work, tally, sent_key)
+            except ProviderError as error:
+                if tally.meter.emitted or number == last or not error.falls_back:
+                    raise
+            else:
+                return
+
+    async def _hedged(
+        self, candidates: Sequence[Candidate], work: Work, tally: Tally, key: str | None
+    ) -> None:
+        """The first, and the others beside it if it has not begun to answer after a while."""
+        race = Race()
+        decided = asyncio.create_task(race.decided.wait())
+        runners = [self._runner(candidates[:1], work, tally, key, race)]
+        try:
+            first, account = runners[0]
+            await asyncio.wait(
+                [first, decided], timeout=self._config.hedge_after, return_when=FIRST_COMPLETED
+            )
+            if first.done() and not _may_fall_back(first):
+                first.result()
+                return
+            if race.winner is None:
+                hedge_key = None if key is None else f"{key}-hedge"
+                runners.append(self._runner(candidates[1:], work, tally, hedge_key, race))
+                other = runners[1][1]
+                other.beside = account.needed(candidates[0], work.size(candidates[0]))
+                account.beside = other.worst(candidates[1], work.size(candidates[1]))
+            while race.winner is None and (running := [t for t, _ in runners if not t.done()]):
+                await asyncio.wait([*running, decided], return_when=FIRST_COMPLETED)
+            winner = _winner(runners, race)
+            for task, _ in runners:
+                if task is not winner:
+                    task.cancel()
+            await winner
+        finally:
+            decided.cancel()
+            for task, _ in runners:
+                task.cancel()
+            await asyncio.wait([task for task, _ in runners])
+            chosen = _winner(runners, race)
+            for task, account in runners:
+                if task is not chosen:
+                    tally.add_loser(account)
+            tally.adopt(next(account for task, account in runners if task is chosen))
+
+    def _runner(
+        self,
+        candidates: Sequence[Candidate],
+        work: Work,
+        tally: Tally,
+        key: str | None,
+        race: Race,
+    ) -> Runner:
+        branch = tally.branch(race)
+        return asyncio.create_task(self._in_turn(candidates, work, branch, key)), branch
+
+    async def _try_one(
+        self, candidate: Candidate, work: Work, tally: Tally, key: str | None
+    ) -> None:
+        """One provider, again where nothing was bought."""
+        retries = self._config.retries
+        circuit, pace = self._circuit(candidate), self._pace(candidate)
+        number = 0
+        while True:
+            number += 1
+            size = work.size(candidate)
+            await self._hold(tally, candidate, size)
+            tally.begin(candidate)
+            try:
+                circuit.enter()
+                taken = size[0] + (size[1] or 0)
+                await pace.turn(taken)
+                tally.begin(candidate)
+                await work.perform(candidate, tally.cap(size), key, tally.meter)
+            except ProviderError as error:
+                error.provider, error.model = candidate.provider.name, candidate.model
+                error.message = self._redact(error.message)  # some echo the key they refuse
+                error.args = (error.message,)
+                _judge(circuit, error)
+                tally.attempt_failed(error)
+                wait = _wait(error, number, retries)
+                if wait is None or tally.meter.emitted:
+                    raise
+                await asyncio.sleep(wait)
+            except BaseException:
+                circuit.left()
+                raise
+            else:
+                circuit.succeeded()
+                tally.attempt_succeeded()
+                pace.settle(taken, tally.usage.total)
+                return
+
+    async def _hold(self, tally: Tally, candidate: Candidate, size: tuple[int, int | None]) -> None:
+        """Hold the worst case of this attempt on top of what failed ones may have cost."""
+        needed = tally.needed(candidate, size)
+        if needed != tally.held:
+            await self._ledger.hold(
+                tally.start.id, limits=tally.limits, usd=needed.usd, tokens=needed.tokens
+            )
+            tally.held = needed
+
+    def _circuit(self, candidate: Candidate) -> Circuit:
+        name = candidate.provider.name
+        if name not in self._circuits:
+            self._circuits[name] = Circuit(name, self._config.breaker)
+        return self._circuits[name]
+
+    def _pace(self, candidate: Candidate) -> Pace:
+        provider = candidate.provider
+        if provider.name not in self._paces:
+            self._paces[provider.name] = Pace(provider.rpm, provider.tpm)
+        return self._paces[provider.name]
+
+
+def _winner(runners: list[Runner], race: Race) -> asyncio.Task[None]:
+    """The task that was first; if none was, the last to be started speaks for all."""
+    for task, account in runners:
+        if race.winner is not None and account.meter is race.winner:
+            return task
+    return runners[-1][0]
+
+
+def _may_fall_back(task: asyncio.Task[None]) -> bool:
+    error = task.exception()
+    return isinstance(error, ProviderError) and error.falls_back
+
+
+def _judge(circuit: Circuit, error: ProviderError) -> None:
+    """What an error tells of the provider's health."""
+    if isinstance(error, RateLimited | RequestRejected | AuthRejected):
+        circuit.left()  # it is there, and it answers
+    elif error.status is not None or error.retry_after is None:
+        circuit.failed()
+    else:
+        circuit.left()  # the circuit's own refusal
+
+
+def _wait(error: ProviderError, number: int, retries: Retries) -> float | None:
+    """Seconds to wait before going again; None: don't."""
+    if number >= retries.attempts or error.bought or not _bought_nothing(error):
+        return None
+    if error.retry_after is not None:
+        if error.retry_after > retries.cap:
+            return None
+        return error.retry_after + random.uniform(0, retries.base / 4)  # noqa: S311
+    longest = min(retries.cap, retries.base * 2 ** (number - 1))
+    return longest * random.uniform(0.5, 1)  # noqa: S311
+
+
+def _bought_nothing(error: ProviderError) -> bool:
+    """Only what plainly cost nothing is asked again: no connection, 429, 529, "come back"."""
+    if isinstance(error, RateLimited):
+        return error.code not in _NO_CREDIT
+    if isinstance(error, ProviderTimeout):
+        return error.status is None
+    if isinstance(error, ProviderUnavailable):
+        if error.status is None:
+            return error.retry_after is None
+        return error.status == 529 or (error.status == 503 and error.retry_after is not None)
+    return False

@@ -1,0 +1,291 @@
+"""OpenAI chat completions: the format most providers speak."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from holdfast.gateway.formats import chat_stream, openai_errors
+from holdfast.gateway.formats.base import (
+    Failure,
+    Quirks,
+    StreamDecoder,
+    StreamEncoder,
+    sampling,
+)
+from holdfast.gateway.formats.chat_messages import decode_messages, encode_messages
+from holdfast.gateway.formats.chat_usage import decode_usage, encode_usage
+from holdfast.gateway.formats.wire import (
+    Json,
+    WireError,
+    fields,
+    items,
+    optional_bool,
+    optional_int,
+    optional_number,
+    optional_text,
+    text,
+)
+from holdfast.gateway.messages import (
+    Message,
+    Origin,
+    ReasoningPart,
+    RefusalPart,
+    ReplyPart,
+    TextPart,
+    ToolCallPart,
+)
+from holdfast.gateway.reply import Completion, Usage
+from holdfast.gateway.request import OutputSchema, Request, Tool, ToolChoice
+
+KNOWN = {
+    "model", "messages", "tools", "tool_choice", "parallel_tool_calls", "max_tokens",
+    "max_completion_tokens", "temperature", "top_p", "stop", "seed", "response_format",
+    "reasoning_effort", "user", "stream",
+}  # fmt: skip
+
+
+class ChatFormat:
+    name: Origin = "chat"
+    path = "/chat/completions"
+
+    def encode_request(self, request: Request, quirks: Quirks) -> Json:
+        messages = encode_messages(request.messages)
+        body: Json = {"model": request.model, "messages": messages}
+        if request.tools:
+            body["tools"] = [_encode_tool(tool) for tool in request.tools]
+        if request.tool_choice:
+            body["tool_choice"] = _encode_choice(request.tool_choice)
+        if request.parallel_tools is not None and request.tools and quirks.parallel_tools:
+            body["parallel_tool_calls"] = request.parallel_tools
+        if request.max_tokens is not None:
+            body[quirks.max_tokens_field] = request.max_tokens
+        body.update(sampling(request, quirks))
+        if request.stop:
+            body["stop"] = list(request.stop)
+        if request.seed is not None and quirks.seed:
+            body["seed"] = request.seed
+        if request.output:
+            body["response_format"] = _encode_output(request.output, quirks)
+            if request.output.schema is not None and not quirks.json_schema:
+                body["messages"] = [schema_instruction(request.output), *messages]
+        if request.effort and quirks.effort:
+            body["reasoning_effort"] = request.effort
+        if request.user:
+            body["user"] = request.user
+        body.update(request.extra.get("chat", {}))
+        if request.stream:
+            body["stream"] = True
+            if quirks.stream_usage:
+                body["stream_options"] = {"include_usage": True}
+        if not (request.stream and quirks.stream_usage):
+            body.pop("stream_options", None)
+        for name in quirks.drop:
+            body.pop(name, None)
+        return body
+
+    def decode_request(self, body: Json) -> Request:
+        limit = body.get("max_completion_tokens", body.get("max_tokens"))
+        stop = body.get("stop")
+        return Request(
+            model=text(body.get("model"), "model"),
+            messages=decode_messages(items(body.get("messages"), "messages")),
+            tools=tuple(
+                _decode_tool(fields(tool, f"tools[{n}]"), f"tools[{n}]")
+                for n, tool in enumerate(items(body.get("tools"), "tools"))
+            ),
+            tool_choice=_decode_choice(body.get("tool_choice")),
+            parallel_tools=optional_bool(body.get("parallel_tool_calls"), "parallel_tool_calls"),
+            max_tokens=optional_int(limit, "max_tokens"),
+            temperature=optional_number(body.get("temperature"), "temperature"),
+            top_p=optional_number(body.get("top_p"), "top_p"),
+            stop=(stop,) if isinstance(stop, str) else tuple(items(stop, "stop")),
+            seed=optional_int(body.get("seed"), "seed"),
+            output=_decode_output(body.get("response_format")),
+            effort=body.get("reasoning_effort"),
+            user=optional_text(body.get("user"), "user"),
+            stream=bool(body.get("stream")),
+            extra={"chat": rest} if (rest := {k: v for k, v in body.items() if k not in KNOWN})
+            else {},
+        )  # fmt: skip
+
+    def encode_reply(self, completion: Completion, request: Request | None) -> Json:
+        message: Json = {"role": "assistant", "content": completion.text or None, "refusal": None}
+        calls: list[Json] = []
+        reasoning = ""
+        for part in completion.parts:
+            if isinstance(part, ToolCallPart):
+                calls.append(encode_call(part))
+            elif isinstance(part, RefusalPart):
+                message["refusal"] = (message["refusal"] or "") + part.text
+            elif isinstance(part, ReasoningPart):
+                reasoning += part.text
+        if calls:
+            message["tool_calls"] = calls
+        if reasoning:
+            message["reasoning_content"] = reasoning
+        body: Json = {
+            "id": completion.id or "chatcmpl-holdfast",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": completion.model,
+            "choices": [
+                {
+                    "index": 0,
+                    "message": message,
+                    "logprobs": None,
+                    "finish_reason": chat_stream.encode_finish(completion.finish),
+                }
+            ],
+        }
+        if completion.usage:
+            body["usage"] = encode_usage(completion.usage)
+        return body
+
+    def decode_reply(self, body: Json) -> Completion:
+        choices = items(body.get("choices"), "choices")
+        if not choices:
+            raise WireError("choices is empty")
+        choice = fields(choices[0], "choices[0]")
+        message = fields(choice.get("message"), "choices[0].message")
+        finish = choice.get("finish_reason")
+        if finish is None:
+            raise WireError("choices[0].finish_reason is missing: the reply is not whole")
+        parts = tuple(_decode_parts(message))
+        refused = any(isinstance(part, RefusalPart) for part in parts)
+        called = any(isinstance(part, ToolCallPart) for part in parts)
+        reason = chat_stream.decode_finish(finish)
+        return Completion(
+            parts=parts,
+            finish="refusal"
+            if refused
+            else "tool_calls"
+            if called and reason == "stop"
+            else reason,
+            model=str(body.get("model") or ""),
+            usage=decode_usage(body.get("usage")),
+            id=body.get("id"),
+        )
+
+    def decode_usage(self, body: Json) -> Usage | None:
+        return decode_usage(body.get("usage"))
+
+    def decoder(self) -> StreamDecoder:
+        return chat_stream.ChatDecoder()
+
+    def encoder(self, request: Request) -> StreamEncoder:
+        options = fields(request.extra.get("chat", {}).get("stream_options") or {})
+        return chat_stream.ChatEncoder(include_usage=bool(options.get("include_usage")))
+
+    def encode_failure(self, status: int, kind: str, message: str) -> Json:
+        return openai_errors.encode(status, kind, message)
+
+    def decode_failure(self, body: Any) -> Failure | None:
+        return openai_errors.decode(body)
+
+    def stream_failure(self, status: int, kind: str, message: str) -> bytes:
+        return openai_errors.stream_chat(status, kind, message)
+
+
+def encode_call(part: ToolCallPart) -> Json:
+    return {
+        "id": part.id,
+        "type": "function",
+        "function": {"name": part.name, "arguments": part.arguments},
+    }
+
+
+def _decode_parts(message: Json) -> list[ReplyPart]:
+    parts: list[ReplyPart] = []
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(reasoning, str) and reasoning:
+        parts.append(ReasoningPart(reasoning, origin="chat"))
+    content: object = message.get("content")
+    if content and not isinstance(content, str):  # some compatible servers answer in parts
+        pieces = [fields(part, "content") for part in items(content, "message.content")]
+        content = "".join(str(piece.get("text") or "") for piece in pieces)
+    if content:
+        parts.append(TextPart(text(content, "choices[0].message.content")))
+    if message.get("refusal"):
+        parts.append(RefusalPart(text(message["refusal"], "choices[0].message.refusal")))
+    for n, raw in enumerate(items(message.get("tool_calls"), "tool_calls")):
+        call = fields(raw, f"tool_calls[{n}]")
+        function = fields(call.get("function"), f"tool_calls[{n}].function")
+        arguments = function.get("arguments")
+        parts.append(
+            ToolCallPart(
+                id=str(call.get("id") or f"call_{n}"),
+                name=text(function.get("name"), f"tool_calls[{n}].function.name"),
+                arguments=arguments if isinstance(arguments, str) else _as_json(arguments),
+            )
+        )
+    return parts
+
+
+def _as_json(value: object) -> str:
+    import json
+
+    return json.dumps(value if value is not None else {})
+
+
+def _encode_tool(tool: Tool) -> Json:
+    function: Json = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+def _decode_tool(tool: Json, path: str) -> Tool:
+    if tool.get("type", "function") != "function":
+        raise WireError(f"{path}: only function tools can be translated, not {tool.get('type')!r}")
+    function = fields(tool.get("function"), f"{path}.function")
+    return Tool(
+        name=text(function.get("name"), f"{path}.function.name"),
+        description=str(function.get("description") or ""),
+        schema=function.get("parameters") or {"type": "object", "properties": {}},
+        strict=function.get("strict"),
+    )
+
+
+def _encode_choice(choice: ToolChoice) -> object:
+    if choice.mode == "tool":
+        return {"type": "function", "function": {"name": choice.name}}
+    return choice.mode
+
+
+def _decode_choice(value: object) -> ToolChoice | None:
+    if value is None:
+        return None
+    if value in ("auto", "none", "required"):
+        return ToolChoice(value)
+    function = fields(fields(value, "tool_choice").get("function"), "tool_choice.function")
+    return ToolChoice("tool", text(function.get("name"), "tool_choice.function.name"))
+
+
+def _encode_output(output: OutputSchema, quirks: Quirks) -> Json:
+    if output.schema is None or not quirks.json_schema:
+        return {"type": "json_object"}
+    schema = {"name": output.name, "schema": output.schema, "strict": output.strict}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _decode_output(value: object) -> OutputSchema | None:
+    if value is None:
+        return None
+    wanted = fields(value, "response_format")
+    if wanted.get("type") == "json_object":
+        return OutputSchema()
+    if wanted.get("type") != "json_schema":
+        return None
+    schema = fields(wanted.get("json_schema"), "response_format.json_schema")
+    return OutputSchema(
+        schema=schema.get("schema"),
+        name=str(schema.get("name") or "output"),
+        strict=bool(schema.get("strict")),
+    )
+
+
+def schema_instruction(output: OutputSchema) -> Json:
+    """The schema as words, for a provider that knows only "some JSON"."""
+    words = f"Answer with JSON only, matching this JSON schema:\n{_as_json(output.schema)}"
+    return encode_messages((Message("system", (TextPart(words),)),))[0]

@@ -1,0 +1,37 @@
+"""Token counts as chat completions tell them."""
+
+from __future__ import annotations
+
+from holdfast.gateway.formats.wire import Json, count, fields
+from holdfast.gateway.reply import Usage
+
+
+def decode_usage(value: object) -> Usage | None:
+    """The usage block, or None if there is none worth the name."""
+    if not isinstance(value, dict):
+        return None
+    usage = fields(value, "usage")  # pyright: ignore[reportUnknownArgumentType]
+    if "prompt_tokens" not in usage and "completion_tokens" not in usage:
+        return None
+    inward = usage.get("prompt_tokens_details")
+    outward = usage.get("completion_tokens_details")
+    inward = fields(inward) if inward else {}
+    outward = fields(outward) if outward else {}
+    cached = count(inward.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens"))
+    return Usage(
+        input=count(usage.get("prompt_tokens")),
+        output=count(usage.get("completion_tokens")),
+        cached=cached,
+        cache_write=count(inward.get("cache_write_tokens")),
+        reasoning=count(outward.get("reasoning_tokens")),
+    )
+
+
+def encode_usage(usage: Usage) -> Json:
+    return {
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.total,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }

@@ -1,0 +1,88 @@
+"""Reading JSON from the wire: typed access that names the path of what is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from holdfast.errors import UsageError
+
+Json = dict[str, Any]
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class WireError(ValueError):
+    """The JSON is not of the expected form; the message names where."""
+
+
+def fields(value: object, path: str = "body") -> Json:
+    """A JSON object."""
+    if isinstance(value, dict):
+        return cast(Json, value)
+    raise WireError(f"{path} should be an object, not {_name(value)}")
+
+
+def items(value: object, path: str) -> list[Any]:
+    """A JSON array; a missing one is empty."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return cast("list[Any]", value)
+    raise WireError(f"{path} should be an array, not {_name(value)}")
+
+
+def text(value: object, path: str) -> str:
+    """A JSON string."""
+    if isinstance(value, str):
+        return value
+    raise WireError(f"{path} should be a string, not {_name(value)}")
+
+
+def optional_text(value: object, path: str) -> str | None:
+    return None if value is None else text(value, path)
+
+
+def optional_int(value: object, path: str) -> int | None:
+    """A JSON integer, or None; a boolean is none."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise WireError(f"{path} should be an integer, not {_name(value)}")
+    return int(value)
+
+
+def optional_number(value: object, path: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise WireError(f"{path} should be a number, not {_name(value)}")
+    return value
+
+
+def optional_bool(value: object, path: str) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    raise WireError(f"{path} should be true or false, not {_name(value)}")
+
+
+def count(value: object) -> int:
+    """A token count as a provider tells it: anything that is no whole number counts as 0."""
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def dumps(data: object) -> bytes:
+    """Compact JSON."""
+    return _encode(data).encode("utf-8", "surrogatepass")
+
+
+def unsupported(path: str, what: str, target: str) -> UsageError:
+    """A part of a request that can't be said in the target's format."""
+    return UsageError(
+        f"{path}: {what} can't be sent to {target}",
+        hint="use a model whose provider speaks the client's own format, or leave it out",
+    )
+
+
+def _name(value: object) -> str:
+    names = {"str": "a string", "list": "an array", "dict": "an object", "bool": "true or false"}
+    return names.get(type(value).__name__, "null" if value is None else "a number")

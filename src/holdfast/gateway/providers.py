@@ -1,0 +1,189 @@
+"""Providers are data: a name, a base URL, a key variable, the formats spoken, and quirks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+from urllib.parse import urlsplit
+
+from holdfast.errors import ConfigError
+from holdfast.gateway.config import GatewayConfig, ProviderConfig
+from holdfast.gateway.formats.base import Quirks
+from holdfast.gateway.messages import Origin
+
+Auth = Literal["bearer", "x-api-key", "api-key"]
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One provider, as known or as configured."""
+
+    name: str
+    base_url: str | None
+    formats: tuple[Origin, ...] = ("chat",)
+    """The formats it speaks; the first is used unless a client speaks another of them."""
+    key_env: tuple[str, ...] = ()
+    base_env: tuple[str, ...] = ()
+    needs_key: bool = True
+    auth: Auth = "bearer"
+    quirks: Quirks = field(default_factory=Quirks)
+    prices_as: str | None = None
+    """Its name in the price data."""
+    free: bool = False
+    kind: Literal["http", "scripted", "local"] = "http"
+    rpm: int | None = None
+    tpm: int | None = None
+    prefixes: tuple[str, ...] = ()
+    """Bare model names that are this provider's: `claude-…`."""
+    key: str | None = field(default=None, repr=False)
+    """The key's value, once resolved; never shown."""
+
+
+_OPENAI = Quirks(
+    max_tokens_field="max_completion_tokens", sampling=r"(?!o\d|gpt-[5-9]|gpt-\d\d).*|.*chat.*"
+)
+_ANTHROPIC = Quirks(  # Opus and Sonnet up to 4.6, Haiku up to 4.5, and all before them
+    sampling=r"(?!claude).*|claude-(?:[123]|instant).*"
+    r"|claude-(?:opus|sonnet)-[34](?:[-.][0-6])?(?:-\d{8})?(?:-latest)?"
+    r"|claude-haiku-[34](?:[-.][0-5])?(?:-\d{8})?(?:-latest)?"
+)
+# llama.cpp speaks Anthropic's format too, but leaves out `message_start` now and then (seen with
+# its server of October 2026: 2 streams of 14): its chat format is translated instead.
+_LOCAL = Quirks(parallel_tools=False, effort=False)
+
+KNOWN: dict[str, Provider] = {
+    provider.name: provider
+    for provider in (
+        Provider(
+            "anthropic", "https://api.anthropic.com/v1", ("anthropic",), ("ANTHROPIC_API_KEY",),
+            ("ANTHROPIC_BASE_URL",), auth="x-api-key", quirks=_ANTHROPIC, prices_as="anthropic",
+            prefixes=("claude-",),
+        ),
+        Provider(
+            "openai", "https://api.openai.com/v1", ("chat", "responses"), ("OPENAI_API_KEY",),
+            ("OPENAI_BASE_URL",), quirks=_OPENAI, prices_as="openai",
+            prefixes=("gpt-", "o1", "o3", "o4", "chatgpt-"),
+        ),
+        Provider(
+            "google", "https://generativelanguage.googleapis.com/v1beta/openai", ("chat",),
+            ("GEMINI_API_KEY", "GOOGLE_API_KEY"), quirks=Quirks(seed=False, parallel_tools=False),
+            prices_as="google", prefixes=("gemini-",),
+        ),
+        Provider(
+            "azure", None, ("chat", "responses"), ("AZURE_OPENAI_API_KEY",),
+            ("AZURE_OPENAI_ENDPOINT",), auth="api-key", quirks=_OPENAI, prices_as="azure",
+        ),
+        Provider("openrouter", "https://openrouter.ai/api/v1", ("chat",), ("OPENROUTER_API_KEY",),
+                 prices_as="openrouter"),
+        Provider("groq", "https://api.groq.com/openai/v1", ("chat",), ("GROQ_API_KEY",),
+                 prices_as="groq"),
+        Provider("mistral", "https://api.mistral.ai/v1", ("chat",), ("MISTRAL_API_KEY",),
+                 quirks=Quirks(seed=False, stream_usage=False, effort=False), prices_as="mistral",
+                 prefixes=("mistral-", "codestral-", "ministral-", "devstral-")),
+        Provider("deepseek", "https://api.deepseek.com/v1", ("chat",), ("DEEPSEEK_API_KEY",),
+                 quirks=Quirks(json_schema=False, parallel_tools=False, seed=False),
+                 prices_as="deepseek", prefixes=("deepseek-",)),
+        Provider("xai", "https://api.x.ai/v1", ("chat", "responses"), ("XAI_API_KEY",),
+                 prices_as="x-ai", prefixes=("grok-",)),
+        Provider("together", "https://api.together.xyz/v1", ("chat",), ("TOGETHER_API_KEY",),
+                 prices_as="together"),
+        Provider("fireworks", "https://api.fireworks.ai/inference/v1", ("chat",),
+                 ("FIREWORKS_API_KEY",), prices_as="fireworks"),
+        Provider("ollama", "http://127.0.0.1:11434/v1", ("chat",), ("OLLAMA_API_KEY",),
+                 ("OLLAMA_BASE_URL",), needs_key=False, quirks=_LOCAL, free=True),
+        Provider("llamacpp", "http://127.0.0.1:8080/v1", ("chat", "responses"),
+                 ("LLAMACPP_API_KEY",), ("LLAMACPP_BASE_URL",), needs_key=False,
+                 quirks=_LOCAL, free=True),
+        Provider("vllm", "http://127.0.0.1:8000/v1", ("chat", "responses"), ("VLLM_API_KEY",),
+                 ("VLLM_BASE_URL",), needs_key=False, free=True),
+        Provider("holdfast", None, ("chat", "responses", "anthropic"), ("HOLDFAST_GATEWAY_KEY",),
+                 ("HOLDFAST_GATEWAY_URL",), needs_key=True),
+        Provider("local", "", ("chat", "responses"), needs_key=False,
+                 quirks=_LOCAL, free=True, kind="local"),
+        Provider("scripted", "", (), needs_key=False, free=True, kind="scripted"),
+    )
+}  # fmt: skip
+"""The providers known by name."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}\Z")
+
+
+def resolve_providers(config: GatewayConfig, environ: Mapping[str, str]) -> dict[str, Provider]:
+    """Every provider, with the configuration's and the environment's word applied."""
+    found: dict[str, Provider] = {}
+    for name in [*KNOWN, *(name for name in config.providers if name not in KNOWN)]:
+        if not _NAME.match(name):
+            raise ConfigError(f"{name!r} is no provider's name", hint="lower case, such as my-lab")
+        known = KNOWN.get(name) or Provider(name, None, needs_key=False)
+        found[name] = _resolve(known, config.providers.get(name), environ)
+    return found
+
+
+def _resolve(known: Provider, given: ProviderConfig | None, environ: Mapping[str, str]) -> Provider:
+    base = _environ_base(known, environ) or known.base_url
+    provider = known
+    if given is not None:
+        base = given.base_url or base
+        quirks = known.quirks
+        if given.max_tokens_field is not None:
+            quirks = replace(quirks, max_tokens_field=given.max_tokens_field)
+        if given.json_schema is not None:
+            quirks = replace(quirks, json_schema=given.json_schema)
+        if given.drop is not None:
+            quirks = replace(quirks, drop=given.drop)
+        provider = replace(
+            known,
+            formats=given.formats or known.formats,
+            key_env=(given.key_env,) if given.key_env else known.key_env,
+            needs_key=known.needs_key or bool(given.key_env),
+            rpm=given.rpm,
+            tpm=given.tpm,
+            free=known.free if given.free is None else given.free,
+            quirks=replace(quirks, headers={**quirks.headers, **given.headers}),
+        )
+    key = next((value for name in provider.key_env if (value := environ.get(name))), None)
+    return replace(provider, base_url=_checked(provider, base), key=key)
+
+
+def _environ_base(known: Provider, environ: Mapping[str, str]) -> str | None:
+    base = next((value for name in known.base_env if (value := environ.get(name))), None)
+    if base is None:
+        return None
+    base = base.rstrip("/")
+    if known.name == "azure" and not base.endswith("/v1"):
+        return f"{base}/openai/v1"
+    if known.name in ("anthropic", "holdfast") and not base.endswith("/v1"):
+        return f"{base}/v1"  # Anthropic's own client takes the address without /v1
+    return base
+
+
+def _checked(provider: Provider, base: str | None) -> str | None:
+    if not base:
+        return base
+    parts = urlsplit(base)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{provider.name}: {base!r} is no http(s) address")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ConfigError(
+            f"{provider.name}: the base URL may hold no user, query or fragment",
+            hint="keys belong into the environment",
+        )
+    return base.rstrip("/")
+
+
+def why_unusable(provider: Provider) -> str | None:
+    """Why no call can be made to this provider here; None if one can."""
+    if provider.kind == "local":
+        from holdfast.gateway.local import why_missing
+
+        return why_missing()
+    if provider.kind == "scripted":
+        return None
+    if not provider.base_url:
+        wanted = " or ".join(provider.base_env) or f"providers.{provider.name}.base_url"
+        return f"{wanted} is not set"
+    if provider.needs_key and not provider.key:
+        return f"{' or '.join(provider.key_env)} is not set"
+    return None

@@ -1,0 +1,1 @@
+"""The gateway over HTTP, for stock OpenAI and Anthropic clients."""

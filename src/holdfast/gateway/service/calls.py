@@ -1,0 +1,245 @@
+"""Calls on behalf of HTTP clients: those that end with their client, and those that outlive it.
+
+A call with an `Idempotency-Key` belongs to the gateway: it goes on when its client is gone, a
+client that comes back with the same key and request reads the same answer from its beginning,
+and one that comes after it has ended gets the kept answer. A call without one is stopped when
+its client goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import CallMismatch, HoldfastError, UsageError
+from holdfast.gateway.formats.base import Format
+from holdfast.gateway.formats.wire import Json
+from holdfast.gateway.gateway import Gateway
+from holdfast.gateway.route import Candidate
+from holdfast.gateway.seal import key_hash, sealing_key, unseal
+from holdfast.gateway.service.sink import BufferSink, ClientSink, Headers, Sink, unpacked
+from holdfast.gateway.service.work import HttpWork
+from holdfast.ids import new_id
+from holdfast.records import CallStart, VirtualKey
+from holdfast.store.ledger import Earlier
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+_MAX_KEY = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client's request."""
+
+    key: VirtualKey
+    headers: dict[str, str]
+    format: Format
+    body: Json
+    raw: bytes
+    model: str
+
+    @property
+    def call_key(self) -> str | None:
+        """The client's idempotency key, its own: another client's equal key is another key."""
+        given = self.headers.get("idempotency-key")
+        if given is None:
+            return None
+        if not 0 < len(given) <= _MAX_KEY:
+            raise UsageError(f"an Idempotency-Key has 1 to {_MAX_KEY} characters")
+        return f"{self.key.id}:{given}"
+
+    def request_hash(self) -> str:
+        text = json.dumps(self.body, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(f"{self.format.name}\n{text}".encode(), digest_size=20).hexdigest()
+
+
+@dataclass(slots=True)
+class InFlight:
+    """A keyed call under way in this process."""
+
+    request_hash: str
+    sink: BufferSink
+    task: asyncio.Task[None]
+
+
+class ServiceCalls:
+    """Makes the calls, and keeps those in flight by key."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._in_flight: dict[str, InFlight] = {}
+
+    async def serve(
+        self, client: Client, candidates: Sequence[Candidate], receive: Receive, sink: ClientSink
+    ) -> None:
+        """Answer one client."""
+        if client.call_key is None:
+            await self._serve_unkeyed(client, candidates, receive, sink)
+        else:
+            await self._serve_keyed(client, candidates, client.call_key, sink)
+
+    # --- without a key: the call ends with its client -----------------------------------------
+
+    async def _serve_unkeyed(
+        self, client: Client, candidates: Sequence[Candidate], receive: Receive, sink: ClientSink
+    ) -> None:
+        call = asyncio.current_task()
+        assert call is not None
+        gone = asyncio.create_task(_disconnected(receive, call))
+        try:
+            await self._make(client, candidates, sink, call_key=None)
+        except asyncio.CancelledError:
+            if not (gone.done() and gone.result()):
+                raise
+            call.uncancel()
+        finally:
+            gone.cancel()
+
+    # --- with a key: the call outlives its client ----------------------------------------------
+
+    async def _serve_keyed(
+        self, client: Client, candidates: Sequence[Candidate], key: str, sink: ClientSink
+    ) -> None:
+        name, asked = key_hash(key), client.request_hash()
+        running = self._in_flight.get(name)
+        more: Headers = {}
+        if running is None:
+            running = self._start(client, candidates, key, name=name, asked=asked)
+        elif running.request_hash != asked:
+            raise CallMismatch(
+                "this Idempotency-Key is in use for another request",
+                hint="use one key per request; a changed request needs a new one",
+            )
+        else:
+            more = {"x-holdfast-attached": "true"}
+        if await _begins(running):
+            await running.sink.read_to(sink, more)
+        else:
+            await asyncio.shield(running.task)  # raises what the call failed with
+
+    def _start(
+        self, client: Client, candidates: Sequence[Candidate], key: str, *, name: str, asked: str
+    ) -> InFlight:
+        buffer = BufferSink()
+
+        async def run() -> None:
+            try:
+                await self._make(client, candidates, buffer, call_key=key)
+            finally:
+                self._in_flight.pop(name, None)
+                await buffer.end()
+
+        task = asyncio.create_task(run())
+        task.add_done_callback(_look_at)
+        running = self._in_flight[name] = InFlight(asked, buffer, task)
+        return running
+
+    # --- both --------------------------------------------------------------------------------
+
+    async def _make(
+        self,
+        client: Client,
+        candidates: Sequence[Candidate],
+        sink: Sink,
+        *,
+        call_key: str | None,
+    ) -> None:
+        gateway = self._gateway
+        request_hash = "" if call_key is None else client.request_hash()
+        secret = None if call_key is None else sealing_key(call_key, request_hash.encode())
+        keep = gateway.redact if gateway.config.keep_content else None
+        while True:
+            start = CallStart(
+                id=new_id("call"),
+                model=client.model,
+                format=client.format.name,
+                started_at=time.time(),
+                key=None if call_key is None else key_hash(call_key),
+                request_hash=request_hash,
+                run_id=client.key.run_id,
+                api_key=client.key.id or None,
+                tags=client.key.tags,
+                prompt=keep(client.raw.decode("utf-8", "replace")) if keep else None,
+            )
+            work = HttpWork(
+                client.format, client.body, client.raw, sink, gateway.backends,
+                bounds=gateway.config.bounds, client_headers=client.headers,
+                headers={"x-holdfast-call": start.id}, redact=keep, secret=secret,
+            )  # fmt: skip
+            if not all(work.is_raw(candidate) for candidate in candidates):
+                work.request()  # what can't be translated is refused before anything is spent
+            try:
+                end = await gateway.dispatcher.run(
+                    start, candidates, work, idempotency_key=call_key and _outward(call_key),
+                    durable=call_key is not None, wait_for_end=call_key is not None,
+                )  # fmt: skip
+            except HoldfastError as error:
+                if not sink.started:
+                    raise
+                if work.streams and not work.error_sent:
+                    failure = client.format.stream_failure(
+                        error.http_status, error.kind, error.message
+                    )
+                    await sink.write(failure)
+                await sink.end()
+                return
+            if not isinstance(end, Earlier):
+                await sink.end()
+                return
+            if await self._replay(client, end, secret, sink):
+                return
+
+    async def _replay(
+        self, client: Client, earlier: Earlier, secret: bytes | None, sink: Sink
+    ) -> bool:
+        """Hand on the kept answer of an earlier call; False: make the call now."""
+        again = client.headers.get("x-holdfast-on-unknown") == "again"
+        if earlier.call.status == "unknown" and again:
+            await self._gateway.ledger.supersede(earlier.call.start.id)
+            return False
+        found = await self._gateway.resolve_earlier(earlier)
+        if found is None or found.replay is None or secret is None:
+            return False
+        status, headers, body = unpacked(unseal(secret, found.replay))
+        await sink.start(status, {**headers, "x-holdfast-replayed": "true"})
+        await sink.write(body)
+        await sink.end()
+        return True
+
+    async def drain(self) -> None:
+        """Wait for the keyed calls in flight: they are paid for."""
+        tasks = [running.task for running in self._in_flight.values()]
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+async def _begins(running: InFlight) -> bool:
+    """Wait until the answer begins (True) or the call ends without one (False)."""
+    while not running.sink.started and not running.sink.ended:
+        await running.sink.news()
+    return running.sink.started
+
+
+async def _disconnected(receive: Receive, call: asyncio.Task[Any]) -> bool:
+    """Wait for the client to go, then stop its call."""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            call.cancel()
+            return True
+
+
+def _outward(call_key: str) -> str:
+    """The key sent on to providers: it tells them nothing of ours."""
+    return hashlib.blake2b(call_key.encode(), digest_size=16).hexdigest()
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Take note of the error, so that one nobody waited for is not shouted about."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,71 @@
+"""Running the service in a process of its own, under uvicorn."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.errors import UsageError
+from holdfast.gateway.gateway import Gateway
+from holdfast.gateway.service.app import GatewayApp
+
+if TYPE_CHECKING:
+    import uvicorn
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes any free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise UsageError(f"{host}:{port} can't be listened on: {error.strerror}") from error
+    listener.listen(1024)
+    return listener
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def make_server(gateway: Gateway, *, host: str, open_to_all: bool) -> uvicorn.Server:
+    """The server, not yet running; raises UsageError for one open to the world."""
+    import uvicorn
+
+    if open_to_all and not is_loopback(host):
+        raise UsageError(
+            f"a gateway without keys listens on loopback only, not on {host}",
+            hint="make keys with `holdfast keys create` and leave out --open",
+        )
+    app = GatewayApp(gateway, open_to_all=open_to_all)
+    return uvicorn.Server(
+        uvicorn.Config(
+            cast(Any, app),
+            loop="uvloop",
+            http="httptools",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            lifespan="on",
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=30,
+        )
+    )
+
+
+async def serve(gateway: Gateway, listener: socket.socket, *, open_to_all: bool = False) -> None:
+    """Serve until told to stop (SIGINT, SIGTERM), then finish what is in flight."""
+    host = cast("tuple[str, int]", listener.getsockname())[0]
+    server = make_server(gateway, host=host, open_to_all=open_to_all)
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        await gateway.close()

@@ -1,0 +1,244 @@
+"""An HTTP client's call as work for the dispatcher: raw where formats match, else translated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from holdfast.errors import BadReply, ProviderError, UsageError
+from holdfast.gateway.backends import Backends
+from holdfast.gateway.config import Bounds
+from holdfast.gateway.events import Assembler, End, Event
+from holdfast.gateway.formats.base import Format
+from holdfast.gateway.formats.wire import Json, WireError, dumps, fields
+from holdfast.gateway.meter import Meter
+from holdfast.gateway.plain import completion_text
+from holdfast.gateway.redact import Redactor
+from holdfast.gateway.reply import Completion
+from holdfast.gateway.request import Request
+from holdfast.gateway.route import Candidate
+from holdfast.gateway.seal import seal
+from holdfast.gateway.service.sink import BufferSink, Headers, Sink
+from holdfast.gateway.service.watch import Watch
+from holdfast.gateway.tokens import input_bound
+from holdfast.gateway.transport import Exchange
+from holdfast.gateway.upstream import Outgoing, StreamReader
+
+FORWARDED = ("anthropic-version", "anthropic-beta", "openai-beta")
+"""Headers of a client that reach a provider of its own format; no others do."""
+_RETURNED = ("request-id", "x-request-id", "openai-", "anthropic-", "x-ratelimit-")
+STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+
+
+class HttpWork:
+    """One client's call."""
+
+    def __init__(
+        self,
+        format: Format,
+        body: Json,
+        raw: bytes,
+        sink: Sink,
+        backends: Backends,
+        *,
+        bounds: Bounds,
+        client_headers: Mapping[str, str],
+        headers: Headers,
+        redact: Redactor | None,
+        secret: bytes | None,
+    ) -> None:
+        self._format, self._body, self._raw, self._sink = format, body, raw, sink
+        self._backends, self._bounds = backends, bounds
+        self._forward = {name: value for name, value in client_headers.items() if name in FORWARDED}
+        self._headers = headers
+        self._redact, self._secret = redact, secret
+        self._request: Request | None = None
+        self._said: list[bytes] = []
+        self.streams = bool(body.get("stream"))
+        self.error_sent = False
+        """The provider's own error event went to the client already."""
+
+    def size(self, candidate: Candidate) -> tuple[int, int | None]:
+        body = self._body
+        asked = body.get("max_completion_tokens") or body.get("max_output_tokens") or body.get(
+            "max_tokens"
+        )  # fmt: skip
+        if isinstance(asked, bool) or not isinstance(asked, int):
+            asked = None
+        copies = body.get("n")
+        if isinstance(copies, int) and copies > 1 and asked is not None:
+            asked *= copies
+        has_picture = b"image" in self._raw
+        bound = input_bound(body if has_picture else None, len(self._raw))
+        if not self.is_raw(candidate):
+            bound += len(self._raw) // 4  # another format's wrapping may be longer
+        return bound, asked
+
+    def is_raw(self, candidate: Candidate) -> bool:
+        """Whether the provider speaks the client's own format."""
+        return self._format.name in candidate.provider.formats
+
+    async def perform(
+        self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
+    ) -> None:
+        if self.is_raw(candidate):
+            await self._pass(candidate, cap, key, meter)
+        else:
+            await self._translate(candidate, cap, key, meter)
+
+    # --- raw -------------------------------------------------------------------------------
+
+    async def _pass(
+        self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
+    ) -> None:
+        provider = await self._backends.ready(candidate)
+        body, hide_usage = self._raw_body(candidate, cap)
+        out = Outgoing(
+            provider, candidate.model, self._format.name, body, self.streams, key, self._forward
+        )
+        upstream = self._backends.upstream
+        async with upstream.open(out, meter) as exchange:
+            await upstream.check(exchange, out, self._format)
+            headers = _returned(exchange)
+            if self.streams:
+                await self._pass_stream(exchange, provider.name, meter, headers, hide_usage)
+            else:
+                await self._pass_whole(exchange, provider.name, meter, headers)
+
+    def _raw_body(self, candidate: Candidate, cap: int | None) -> tuple[bytes, bool]:
+        """The bytes to send: the client's own unless something must change."""
+        changed: Json = {}
+        if self._body.get("model") != candidate.model:
+            changed["model"] = candidate.model
+        quirks, hide_usage = candidate.provider.quirks, False
+        if cap is not None:
+            name = {"chat": quirks.max_tokens_field, "responses": "max_output_tokens"}.get(
+                self._format.name, "max_tokens"
+            )
+            changed[name] = max(cap // max(int(self._body.get("n") or 1), 1), 1)
+        if self._format.name == "chat" and self.streams and quirks.stream_usage:
+            options = fields(self._body.get("stream_options") or {}, "stream_options")
+            if not options.get("include_usage"):
+                changed["stream_options"] = {**options, "include_usage": True}
+                hide_usage = True
+        return (dumps({**self._body, **changed}) if changed else self._raw), hide_usage
+
+    async def _pass_stream(
+        self, exchange: Exchange, name: str, meter: Meter, headers: Headers, hide_usage: bool
+    ) -> None:
+        watch = Watch(self._format.name, name, meter, self._bounds.event, hide_usage=hide_usage)
+        async for chunk in exchange.chunks():
+            try:
+                kept = watch.feed(chunk)
+            except ProviderError:
+                if watch.failed:  # the provider's own word for it
+                    await self._emit(watch.failed, meter, headers)
+                    self.error_sent = True
+                raise
+            await self._emit(kept, meter, headers, last=watch.whole)
+            if watch.whole:
+                break
+        watch.close()
+
+    async def _pass_whole(
+        self, exchange: Exchange, name: str, meter: Meter, headers: Headers
+    ) -> None:
+        body = await exchange.read()
+        try:
+            parsed = fields(json.loads(body))
+            completion = self._format.decode_reply(parsed)
+        except WireError as error:
+            raise BadReply(f"{name}'s reply is not usable: {error}", bought=True) from error
+        except (ValueError, RecursionError) as error:
+            raise BadReply(f"{name}'s reply is no JSON", bought=True) from error
+        meter.usage, meter.finish, meter.model = (
+            completion.usage, completion.finish, completion.model,
+        )  # fmt: skip
+        meter.text_bytes = len(body)
+        await self._whole(body, meter, headers)
+
+    # --- translated ------------------------------------------------------------------------
+
+    async def _translate(
+        self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
+    ) -> None:
+        request = self.request()
+        if cap is not None:
+            request = replace(request, max_tokens=cap)
+        if not self.streams:
+            completion = await self._backends.complete(candidate, request, key, meter)
+            body = dumps(self._format.encode_reply(completion, request))
+            await self._whole(body, meter, {})
+            return
+        encoder = self._format.encoder(request)
+
+        async def emit(event: Event) -> None:
+            if data := encoder.encode(event):
+                await self._emit(data, meter, {}, last=isinstance(event, End))
+
+        await self._backends.stream(candidate, request, key, meter, emit=emit)
+
+    def request(self) -> Request:
+        """The client's request in canonical form; raises UsageError for what can't be said."""
+        if self._request is None:
+            try:
+                self._request = self._format.decode_request(self._body)
+            except WireError as error:
+                raise UsageError(str(error)) from error
+        return self._request
+
+    # --- out -------------------------------------------------------------------------------
+
+    async def _emit(
+        self, data: bytes, meter: Meter, headers: Headers, *, last: bool = False
+    ) -> None:
+        if not data:
+            return
+        meter.emit()
+        if not self._sink.started:
+            await self._sink.start(200, {**STREAM_HEADERS, **headers, **self._headers})
+        if self._redact is not None:
+            self._said.append(data)
+        await self._sink.write(data, last=last)
+
+    async def _whole(self, body: bytes, meter: Meter, headers: Headers) -> None:
+        meter.emit()
+        head = {"content-type": "application/json", "content-length": str(len(body))}
+        await self._sink.start(200, {**head, **headers, **self._headers})
+        if self._redact is not None:
+            self._said.append(body)
+        await self._sink.write(body, last=True)
+
+    def reply(self) -> str | None:
+        """The answer as the client got it; a stream put together, or redaction would miss what
+        it cut into pieces."""
+        if self._redact is None:
+            return None
+        said = b"".join(self._said)
+        if not self.streams:
+            return self._redact(said.decode("utf-8", "replace"))
+        return self._redact(completion_text(_assembled(said, self._format, self._bounds)))
+
+    def replay(self) -> bytes | None:
+        if self._secret is None or not isinstance(self._sink, BufferSink):
+            return None
+        return seal(self._secret, self._sink.packed())
+
+
+def _assembled(said: bytes, format: Format, bounds: Bounds) -> Completion:
+    reader, assembler = StreamReader("the provider", format, bounds.reply), Assembler()
+    for event in (*reader.feed(said), *reader.close()):
+        assembler.add(event)
+    return assembler.completion()
+
+
+def _returned(exchange: Exchange) -> dict[str, Any]:
+    """The provider's headers that clients may see."""
+    found: Headers = {}
+    for name, value in exchange.headers.items():
+        lower = name.lower()
+        if lower.startswith(_RETURNED):
+            found[lower] = value
+    return found

@@ -1,0 +1,221 @@
+"""Keeping account of one call: what it may cost, what it did cost, and how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from holdfast.errors import BudgetExceeded, HoldfastError, ProviderError
+from holdfast.gateway.meter import Meter, Race
+from holdfast.gateway.prices import NANO, PriceBook, Prices
+from holdfast.gateway.reply import Usage
+from holdfast.gateway.route import Candidate
+from holdfast.gateway.tokens import HIDDEN, estimate
+from holdfast.records import CallEnd, CallStart, CallStatus, ProviderAttempt, SpendLimit
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Nanodollars (None: the price is unknown) and tokens."""
+
+    usd: int | None
+    tokens: int
+
+    def plus(self, other: Amount) -> Amount:
+        known = self.usd is not None and other.usd is not None
+        usd = (self.usd or 0) + (other.usd or 0) if known else None
+        return Amount(usd, self.tokens + other.tokens)
+
+
+class Tally:
+    """The account of one call, attempt by attempt."""
+
+    def __init__(
+        self, start: CallStart, prices: PriceBook, default_max: int, limits: Sequence[SpendLimit]
+    ) -> None:
+        self.start, self.limits = start, limits
+        self._book, self._default_max = prices, default_max
+        self._began = time.perf_counter()
+        self._candidate: Candidate | None = None
+        self._prices: Prices | None = None
+        self._worst = Amount(0, 0)
+        self._input_bytes = 0
+        self._lost = Amount(0, 0)
+        """The worst case of failed attempts that may have been billed."""
+        self._attempts: list[ProviderAttempt] = []
+        self.held = Amount(0, 0)
+        self.beside = Amount(0, 0)
+        """What is held for another attempt that runs beside this one."""
+        self.limited = False
+        self.race: Race | None = None
+        self.meter = Meter()
+        self.usage = Usage()
+        self.cost: int | None = None
+        self.over = False
+        """The present attempt has ended, and is in the list."""
+
+    def worst(self, candidate: Candidate, size: tuple[int, int | None]) -> Amount:
+        """What one attempt can cost at most."""
+        input_bound, asked = size
+        output = self._default_max if asked is None else asked
+        prices = self._book.find(candidate.provider, candidate.model)
+        usd = None if prices is None else prices.worst(input_bound, output)
+        return Amount(usd, input_bound + output)
+
+    def needed(self, candidate: Candidate, size: tuple[int, int | None]) -> Amount:
+        """What must be held for this attempt, with what failed ones may have cost."""
+        self._worst = self.worst(candidate, size)
+        self._input_bytes = max(size[0] - HIDDEN, 0)
+        return self._lost.plus(self._worst).plus(self.beside)
+
+    def branch(self, race: Race) -> Tally:
+        """The account of an attempt at the same call that runs beside others."""
+        other = Tally(self.start, self._book, self._default_max, self.limits)
+        other._began, other._attempts = self._began, self._attempts
+        other.limited, other.race, other.held = self.limited, race, self.held
+        return other
+
+    def adopt(self, winner: Tally) -> None:
+        """Go on with the account of the attempt that was first."""
+        self._lost = self._lost.plus(winner._lost)
+        self._candidate, self._prices = winner._candidate, winner._prices
+        self._worst, self._input_bytes = winner._worst, winner._input_bytes
+        self.meter, self.usage, self.cost = winner.meter, winner.usage, winner.cost
+
+    def add_loser(self, loser: Tally) -> None:
+        """Count an attempt that was stopped because another was first: what it sent, in full."""
+        self._lost = self._lost.plus(loser._lost)
+        if loser.meter.sent and not loser.over:
+            worst = loser._worst
+            loser._note(None, None if worst.usd is None else Decimal(worst.usd) / NANO)
+            self._lost = self._lost.plus(worst)
+
+    def cap(self, size: tuple[int, int | None]) -> int | None:
+        """The output cap to send where a limit needs one and the caller set none."""
+        return self._default_max if self.limited and size[1] is None else None
+
+    def begin(self, candidate: Candidate) -> None:
+        """A new attempt."""
+        self._candidate = candidate
+        self._prices = self._book.find(candidate.provider, candidate.model)
+        self.meter = Meter(race=self.race)
+        self.over = False
+
+    def attempt_failed(self, error: ProviderError) -> None:
+        self.over = True
+        charged: Decimal | None = None
+        if error.bought:
+            worst = self._worst
+            charged = None if worst.usd is None else Decimal(worst.usd) / NANO
+            self._lost = self._lost.plus(worst)
+        self._note(error, charged)
+
+    def attempt_succeeded(self) -> None:
+        self.over = True
+        self._note(None, None)
+        self.usage = self.meter.usage or self._estimated()
+        self.cost = None if self._prices is None else self._prices.cost(self.usage)
+
+    def _note(self, error: ProviderError | None, charged: Decimal | None) -> None:
+        assert self._candidate is not None
+        self._attempts.append(
+            ProviderAttempt(
+                provider=self._candidate.provider.name,
+                model=self._candidate.model,
+                seconds=time.perf_counter() - self.meter.started,
+                status=self.meter.status,
+                error=None if error is None else error.kind,
+                message=None if error is None else error.message,
+                charged=charged,
+            )
+        )
+
+    def _estimated(self) -> Usage:
+        return Usage(
+            input=estimate(self._input_bytes),
+            output=estimate(self.meter.text_bytes),
+            estimated=True,
+        )
+
+    def completed(self, reply: str | None, replay: bytes | None) -> CallEnd:
+        return self._end(
+            "completed",
+            charge=Amount(
+                None if self.cost is None else self.cost + (self._lost.usd or 0),
+                self.usage.total + self._lost.tokens,
+            ),
+            reply=reply,
+            replay=replay,
+        )
+
+    def failed(self, error: ProviderError | BudgetExceeded) -> CallEnd:
+        """Ended by an error: only attempts that may have been billed count."""
+        if isinstance(error, ProviderError) and error.bought:
+            self._partial()
+        return self._end("failed", charge=self._lost, error=error)
+
+    def interrupted(self, error: BaseException) -> CallEnd:
+        """Ended from our side; once sent, it counts in full: nobody knows what was billed."""
+        charge = self._lost
+        if self.meter.sent:
+            worst = self._worst
+            charge = charge.plus(worst)
+            self._partial()
+            self._note(None, None if worst.usd is None else Decimal(worst.usd) / NANO)
+        return self._end("interrupted", charge=charge, error=error)
+
+    def _partial(self) -> None:
+        """What is known of the spend of an answer that never became whole."""
+        known = self.meter.usage
+        guess = self._estimated()
+        self.usage = Usage(
+            input=known.input if known else guess.input,
+            cached=known.cached if known else 0,
+            cache_write=known.cache_write if known else 0,
+            output=max(known.output if known else 0, guess.output),
+            estimated=True,
+        )
+        self.cost = None if self._prices is None else self._prices.cost(self.usage)
+
+    def _end(
+        self,
+        status: CallStatus,
+        *,
+        charge: Amount,
+        error: BaseException | None = None,
+        reply: str | None = None,
+        replay: bytes | None = None,
+    ) -> CallEnd:
+        meter, usage, candidate = self.meter, self.usage, self._candidate
+        spent = usage.total > 0 or status == "completed"
+        first = meter.first_token
+        return CallEnd(
+            status=status,
+            finished_at=time.time(),
+            provider=candidate.provider.name if candidate else None,
+            served=meter.model or (candidate.model if candidate else None),
+            finish=meter.finish,
+            input_tokens=usage.input,
+            cached_tokens=usage.cached,
+            cache_write_tokens=usage.cache_write,
+            output_tokens=usage.output,
+            reasoning_tokens=usage.reasoning,
+            estimated=usage.estimated,
+            cost=self.cost if spent else 0,
+            charge=charge.usd or 0,
+            charge_tokens=charge.tokens,
+            prices=self._prices.as_record() if self._prices else None,
+            latency=time.perf_counter() - self._began,
+            first_token=None if first is None else first + meter.started - self._began,
+            attempts=tuple(self._attempts),
+            error=None if error is None else getattr(error, "kind", type(error).__name__),
+            message=None if error is None else _words(error),
+            reply=reply,
+            replay=replay,
+        )
+
+
+def _words(error: BaseException) -> str:
+    return error.message if isinstance(error, HoldfastError) else str(error) or "cancelled"

@@ -1,0 +1,211 @@
+"""One attempt at one provider: request out, answer in, as canonical data or as raw bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import BadReply, ProviderError
+from holdfast.gateway import failures
+from holdfast.gateway.config import Bounds, Timeouts
+from holdfast.gateway.events import End, Event, PartDelta, Start
+from holdfast.gateway.formats import FORMATS
+from holdfast.gateway.formats.base import Format, StreamDecoder, StreamFailure
+from holdfast.gateway.formats.sse import SseParser
+from holdfast.gateway.formats.wire import Json, WireError, fields
+from holdfast.gateway.messages import Origin
+from holdfast.gateway.meter import Meter
+from holdfast.gateway.providers import Provider
+from holdfast.gateway.reply import Completion
+from holdfast.gateway.transport import Exchange, Transport
+
+Emit = Callable[[Event], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request ready to be sent to a provider."""
+
+    provider: Provider
+    model: str
+    format: Origin
+    body: bytes
+    streams: bool
+    idempotency_key: str | None
+    headers: dict[str, str]
+
+
+class Upstream:
+    """Sends requests to providers over HTTP."""
+
+    def __init__(self, transport: Transport, timeouts: Timeouts, bounds: Bounds) -> None:
+        self._transport, self._timeouts, self._bounds = transport, timeouts, bounds
+
+    def open(self, out: Outgoing, meter: Meter) -> Exchange:
+        provider, format = out.provider, FORMATS[out.format]
+        return Exchange(
+            self._transport,
+            provider.name,
+            f"{provider.base_url}{format.path}",
+            headers=_headers(out),
+            body=out.body,
+            meter=meter,
+            timeouts=self._timeouts,
+            bounds=self._bounds,
+            streams=out.streams,
+        )
+
+    async def complete(self, out: Outgoing, meter: Meter) -> Completion:
+        """The whole answer, decoded."""
+        format = FORMATS[out.format]
+        async with self.open(out, meter) as exchange:
+            await self.check(exchange, out, format)
+            body = await exchange.read()
+        completion = self.decode(body, out, format)
+        meter.usage, meter.finish, meter.model = (
+            completion.usage, completion.finish, completion.model,
+        )  # fmt: skip
+        meter.text_bytes = len(body)
+        return completion
+
+    def decode(self, body: bytes, out: Outgoing, format: Format) -> Completion:
+        """A reply's body as an answer; raises BadReply for anything else."""
+        name = out.provider.name
+        try:
+            parsed: Any = json.loads(body)
+            return format.decode_reply(fields(parsed))
+        except WireError as error:
+            raise BadReply(f"{name}'s reply is not usable: {error}", bought=True) from error
+        except (ValueError, RecursionError) as error:
+            raise BadReply(f"{name}'s reply is no JSON", bought=True) from error
+
+    async def stream(self, out: Outgoing, meter: Meter, emit: Emit) -> None:
+        """Hand the answer's events to `emit`; the last one is `End`, or it raises."""
+        format = FORMATS[out.format]
+        async with self.open(out, meter) as exchange:
+            await self.check(exchange, out, format)
+            reader = StreamReader(out.provider.name, format, self._bounds.event)
+            async for chunk in exchange.chunks():
+                for event in reader.feed(chunk):
+                    note(event, meter)
+                    await emit(event)
+                if reader.done:
+                    break
+            for event in reader.close():
+                note(event, meter)
+                await emit(event)
+
+    async def check(self, exchange: Exchange, out: Outgoing, format: Format) -> None:
+        """Raise the provider's error, or BadReply for a reply of the wrong kind."""
+        name, status = out.provider.name, exchange.status
+        if status != 200:
+            try:
+                body = await exchange.read(self._bounds.error)
+            except BadReply:
+                body = b""
+            raise failures.from_response(name, status, exchange.headers, body, format)
+        kind = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if out.streams and kind == "application/json":
+            # Some servers answer a request for a stream with a plain error and status 200.
+            body = await exchange.read(self._bounds.error)
+            raise failures.from_response(name, 502, exchange.headers, body, format)
+        wanted = "text/event-stream" if out.streams else "application/json"
+        if kind != wanted:
+            shown = kind[:60] or "nothing"
+            raise BadReply(f"{name} answered with {shown} instead of {wanted}", bought=True)
+
+
+class StreamReader:
+    """Bytes of an event stream to canonical events, with every fault named."""
+
+    def __init__(self, provider: str, format: Format, max_event: int) -> None:
+        self._provider = provider
+        self._parser = SseParser(max_event)
+        self._decoder: StreamDecoder = format.decoder()
+        self.done = False
+
+    def feed(self, chunk: bytes) -> Iterator[Event]:
+        """The events of a chunk, those before a fault included."""
+        try:
+            for data in self._parser.feed(chunk):
+                if self.done:
+                    break
+                yield from self._data(data)
+        except (WireError, KeyError) as error:
+            raise self._bad(f"can't be read: {error}") from error
+
+    def _data(self, data: bytes) -> list[Event]:
+        if data.strip() == b"[DONE]":
+            self.done = True
+            return []
+        try:
+            parsed: Json = fields(json.loads(data), "event")
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._bad("holds broken JSON") from error
+        try:
+            events = list(self._decoder.feed(parsed))
+        except StreamFailure as failure:
+            raise mid_stream(self._provider, failure) from failure
+        # Chat's usage comes after its finish_reason: only `[DONE]` or the end closes it.
+        self.done = self._decoder.done and parsed.get("type") in (
+            "message_stop", "response.completed", "response.incomplete",
+        )  # fmt: skip
+        return events
+
+    def close(self) -> list[Event]:
+        """The end of the stream: whole, or BadReply."""
+        events: list[Event] = []
+        try:
+            for data in self._parser.close():
+                if not self.done:
+                    events.extend(self._data(data))
+            events.extend(self._decoder.close())
+        except WireError as error:
+            raise self._bad(f"was cut: {error}") from error
+        return events
+
+    def _bad(self, what: str) -> BadReply:
+        return BadReply(f"{self._provider}'s stream {what}", bought=True)
+
+
+def mid_stream(provider: str, failure: StreamFailure) -> ProviderError:
+    """An error event in mid-stream: what came before it may be billed."""
+    error = failures.classify(provider, failure.status, failure.failure)
+    error.bought = True
+    return error
+
+
+def note(event: Event, meter: Meter) -> None:
+    """Keep account of what an event tells."""
+    if isinstance(event, PartDelta):
+        meter.token(len(event.text.encode("utf-8", "surrogatepass")))
+    elif isinstance(event, Start):
+        meter.model = event.model or meter.model
+        meter.usage = event.usage or meter.usage
+    elif isinstance(event, End):
+        meter.usage = event.usage or meter.usage
+        meter.finish = event.finish
+
+
+def _headers(out: Outgoing) -> dict[str, str]:
+    provider = out.provider
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "text/event-stream" if out.streams else "application/json",
+        "Accept-Encoding": "identity",
+        "User-Agent": "holdfast",
+        **provider.quirks.headers,
+        **out.headers,
+    }
+    if out.format == "anthropic":
+        headers.setdefault("anthropic-version", "2023-06-01")
+    if provider.key:
+        if provider.auth == "bearer":
+            headers["Authorization"] = f"Bearer {provider.key}"
+        else:
+            headers[provider.auth] = provider.key
+    if out.idempotency_key:
+        headers["Idempotency-Key"] = out.idempotency_key
+    return headers

@@ -1,0 +1,93 @@
+"""The library's calls as work for the dispatcher: a canonical request, a canonical answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from holdfast.gateway.backends import Backends, encode
+from holdfast.gateway.events import Assembler, Event
+from holdfast.gateway.formats.wire import dumps
+from holdfast.gateway.meter import Meter
+from holdfast.gateway.plain import completion_text
+from holdfast.gateway.redact import Redactor
+from holdfast.gateway.reply import Completion
+from holdfast.gateway.request import Request
+from holdfast.gateway.route import Candidate
+from holdfast.gateway.seal import seal
+from holdfast.gateway.tokens import HIDDEN, input_bound
+
+OnEvent = Callable[[Event], Awaitable[None]]
+
+
+class CanonicalWork:
+    """One library call; with `on_event` it streams."""
+
+    def __init__(
+        self,
+        request: Request,
+        backends: Backends,
+        *,
+        redact: Redactor | None,
+        secret: bytes | None,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        self._request = replace(request, stream=on_event is not None)
+        self._backends = backends
+        self._redact, self._secret, self._on_event = redact, secret, on_event
+        self._bodies: dict[str, tuple[bytes | None, int]] = {}
+        self.completion: Completion | None = None
+
+    def size(self, candidate: Candidate) -> tuple[int, int | None]:
+        _, bound = self._encoded(candidate)
+        asked = self._request.max_tokens
+        if asked is None and candidate.provider.formats[:1] == ("anthropic",):
+            asked = candidate.provider.quirks.default_max_tokens
+            asked += self._request.thinking_tokens or 0
+        return bound, asked
+
+    def _encoded(self, candidate: Candidate) -> tuple[bytes | None, int]:
+        """The body for this provider, if it wants one, and its bound of input tokens."""
+        found = self._bodies.get(candidate.ref)
+        if found is None:
+            formats = candidate.provider.formats
+            if formats:
+                body = encode(candidate, self._request, formats[0])
+                data = dumps(body)
+                found = data, input_bound(body, len(data))
+            else:
+                said = sum(len(m.text.encode()) + 16 for m in self._request.messages)
+                found = None, HIDDEN + said
+            self._bodies[candidate.ref] = found
+        return found
+
+    async def perform(
+        self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
+    ) -> None:
+        request, body = self._request, self._encoded(candidate)[0]
+        if cap is not None:
+            request, body = replace(request, max_tokens=cap), None
+        if self._on_event is None:
+            completion = await self._backends.complete(candidate, request, key, meter, body=body)
+            meter.emit()
+            self.completion = completion
+            return
+        assembler, on_event = Assembler(), self._on_event
+
+        async def emit(event: Event) -> None:
+            meter.emit()
+            assembler.add(event)
+            await on_event(event)
+
+        await self._backends.stream(candidate, request, key, meter, emit=emit, body=body)
+        self.completion = assembler.completion()
+
+    def reply(self) -> str | None:
+        if self._redact is None or self.completion is None:
+            return None
+        return self._redact(completion_text(self.completion))
+
+    def replay(self) -> bytes | None:
+        if self._secret is None or self.completion is None:
+            return None
+        return seal(self._secret, completion_text(self.completion).encode())

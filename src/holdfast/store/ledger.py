@@ -1,0 +1,215 @@
+"""The ledger of model calls in SQLite: calls, spend, limits and virtual keys.
+
+Every call is committed as `started`, with its worst case held against its budgets, before its
+first byte is sent; and once more when it ends. Both are one transaction each, so that limits
+hold across processes, and calls of a process that died are found and settled by the others.
+What a call costs and which scopes it counts against is the gateway's to say.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.records import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
+from holdfast.store import ledger_keys, ledger_rows, ledger_spend
+from holdfast.store.ledger_thread import LedgerThread
+from holdfast.store.owners import Owner
+
+T = TypeVar("T")
+DAY = 86400.0
+_MEMORY = ":memory:"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The call is on record and may be sent."""
+
+    limited: bool
+    """Whether any limit applies, so that the output must be capped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A call with the same key and request is on record already."""
+
+    call: Call
+    replay: bytes | None
+    """Its sealed reply, if it completed and is still kept."""
+
+
+class SqliteLedger:
+    """Calls, spend and keys in the store at `path`; `:memory:` keeps them in this process."""
+
+    def __init__(self, path: Path | str, *, replays_for: float = DAY) -> None:
+        self.path = Path(path)
+        in_memory = str(path) == _MEMORY
+        self._owner = Owner(None if in_memory else self.path.with_name(self.path.name + ".owners"))
+        self._thread = LedgerThread(self.path)
+        self._replays_for = replays_for
+        self._thread.send(lambda c: ledger_rows.add_owner(c, self._owner.id)).result()
+        self._thread.send(self._sweep).result()
+
+    @property
+    def owner(self) -> str:
+        """This ledger's id as an owner of calls."""
+        return self._owner.id
+
+    async def begin(
+        self,
+        start: CallStart,
+        *,
+        scopes: Sequence[str],
+        limits: Sequence[SpendLimit] = (),
+        usd: int | None,
+        tokens: int,
+        durable: bool = True,
+    ) -> Begun | Earlier:
+        """Record the call as started and hold its worst case (`usd` None: price unknown).
+
+        Raises BudgetExceeded if a limit could be passed, CallMismatch if the key was used for
+        another request.
+        """
+
+        def run(connection: sqlite3.Connection) -> Begun | Earlier:
+            if start.key is not None:
+                earlier = ledger_rows.by_key(connection, start)
+                if earlier and earlier.status == "started" and self._owner.is_dead(earlier.owner):
+                    self._sweep(connection)
+                    earlier = ledger_rows.by_key(connection, start)
+                if earlier is not None:
+                    return Earlier(earlier, ledger_rows.replay(connection, earlier.start.id))
+            every = ledger_spend.with_parents(connection, scopes)
+            found = ledger_spend.merged_limits(connection, every, limits)
+            if not ledger_spend.fits(connection, found, usd, tokens):
+                self._sweep(connection)  # the dead may hold what is missing
+            ledger_spend.check(connection, found, usd, tokens)
+            ledger_rows.insert(
+                connection, start, self._owner.id, scopes=every, usd=usd or 0, tokens=tokens
+            )
+            ledger_spend.hold(connection, every, usd or 0, tokens)
+            return Begun(bool(found))
+
+        return await self._thread.submit(run, durable=durable)
+
+    async def hold(
+        self, call_id: str, *, limits: Sequence[SpendLimit] = (), usd: int | None, tokens: int
+    ) -> None:
+        """Change what a call in flight holds; raises BudgetExceeded and changes nothing."""
+
+        def run(connection: sqlite3.Connection) -> None:
+            row = ledger_rows.held(connection, call_id)
+            if row is None:
+                return
+            scopes, held_usd, held_tokens = row
+            found = ledger_spend.merged_limits(connection, scopes, limits)
+            more = None if usd is None else usd - held_usd
+            ledger_spend.check(connection, found, more, tokens - held_tokens)
+            ledger_spend.hold(connection, scopes, (usd or 0) - held_usd, tokens - held_tokens)
+            ledger_rows.set_hold(connection, call_id, usd or 0, tokens)
+
+        await self._thread.submit(run, durable=False)
+
+    async def finish(self, call_id: str, end: CallEnd, *, durable: bool = True) -> None:
+        """Record how the call ended and settle its hold; a second end changes nothing."""
+        await self._thread.submit(self._ending(call_id, end), durable=durable)
+
+    def finish_soon(self, call_id: str, end: CallEnd) -> Future[None]:
+        """`finish` without waiting; the order of what is sent is kept."""
+        return self._thread.send(self._ending(call_id, end), durable=True)
+
+    def _ending(self, call_id: str, end: CallEnd) -> Callable[[sqlite3.Connection], None]:
+        def run(connection: sqlite3.Connection) -> None:
+            row = ledger_rows.held(connection, call_id)
+            if row is None:
+                return
+            scopes, held_usd, held_tokens = row
+            ledger_rows.finish(connection, call_id, end, self._replays_for)
+            ledger_spend.settle(
+                connection, scopes, (held_usd, held_tokens), (end.charge, end.charge_tokens)
+            )
+
+        return run
+
+    async def recover(self) -> list[Call]:
+        """Settle the calls of processes that died; they are `unknown` from now on."""
+        return await self._thread.submit(self._sweep)
+
+    def _sweep(self, connection: sqlite3.Connection) -> list[Call]:
+        settled: list[Call] = []
+        for owner in ledger_rows.owners(connection):
+            if not self._owner.is_dead(owner):
+                continue
+            for call_id, scopes, usd, tokens in ledger_rows.in_flight(connection, owner):
+                # It may have been sent and paid for: it counts in full until someone knows more.
+                ledger_rows.lose(connection, call_id, usd, tokens)
+                ledger_spend.settle(connection, scopes, (usd, tokens), (usd, tokens))
+                call = ledger_rows.by_id(connection, call_id)
+                assert call is not None
+                settled.append(call)
+            ledger_rows.remove_owner(connection, owner)
+            self._owner.forget(owner)
+        ledger_rows.prune(connection)
+        return settled
+
+    async def supersede(self, call_id: str, *, release: bool = False) -> None:
+        """Let the key of a call of unknown outcome be used again: the caller decided to.
+
+        With `release` what it counted is given back: the new call is the same one, taken up.
+        """
+
+        def run(connection: sqlite3.Connection) -> None:
+            if release:
+                scopes, usd, tokens = ledger_rows.release(connection, call_id)
+                ledger_spend.settle(connection, scopes, (0, 0), (-usd, -tokens))
+            ledger_rows.drop_key(connection, call_id)
+
+        await self._thread.submit(run)
+
+    async def call(self, call_id: str) -> Call | None:
+        """One call by its id."""
+        return await self._read(lambda c: ledger_rows.by_id(c, call_id))
+
+    async def calls(
+        self, *, run_id: str | None = None, status: str | None = None, limit: int = 100
+    ) -> list[Call]:
+        """The latest calls first, of one run or of all."""
+        return await self._read(lambda c: ledger_rows.latest(c, run_id, status, limit))
+
+    async def spend(self, scope: str) -> Spend:
+        """What a scope has spent, holds, and may spend."""
+        return await self._read(lambda c: ledger_spend.read(c, scope))
+
+    async def set_limit(self, limit: SpendLimit) -> None:
+        """Limit a scope from now on; a limit without amounts lifts it."""
+        await self._thread.submit(lambda c: ledger_spend.set_limit(c, limit))
+
+    async def link(self, child: str, parent: str) -> None:
+        """Count the child scope's calls against the parent scope as well."""
+        await self._thread.submit(lambda c: ledger_spend.link(c, child, parent))
+
+    async def add_key(self, key: VirtualKey) -> None:
+        await self._thread.submit(lambda c: ledger_keys.add(c, key))
+
+    async def find_key(self, hash: str) -> VirtualKey | None:
+        return await self._read(lambda c: ledger_keys.find(c, hash))
+
+    async def keys(self) -> list[VirtualKey]:
+        return await self._read(ledger_keys.every)
+
+    async def revoke_key(self, id: str, at: float) -> bool:
+        """Revoke a key by its id; False if there is none."""
+        return await self._thread.submit(lambda c: ledger_keys.revoke(c, id, at))
+
+    async def _read(self, run: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._thread.submit(run, durable=False)
+
+    def close(self) -> None:
+        """Finish what was sent, and let go of the file and of this owner's name."""
+        self._thread.send(lambda c: ledger_rows.remove_idle_owner(c, self._owner.id)).result()
+        self._thread.close()
+        self._owner.close()

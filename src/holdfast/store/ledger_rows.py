@@ -1,0 +1,239 @@
+"""The ledger's rows of calls: SQL in, records out. Runs inside the ledger thread's transaction."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, cast
+
+from holdfast.errors import CallMismatch
+from holdfast.records import Call, CallEnd, CallStart, CallStatus, ProviderAttempt
+
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+_INSERT = """
+INSERT INTO calls (id, status, key, request_hash, owner, model, format, run_id, workflow, step,
+  step_key, attempt, api_key, tags, scopes, held_usd, held_tokens, started_at, prompt)
+VALUES (?, 'started', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_FINISH = """
+UPDATE calls SET status = ?, finished_at = ?, provider = ?, served = ?, finish = ?,
+  input_tokens = ?, cached_tokens = ?, cache_write_tokens = ?, output_tokens = ?,
+  reasoning_tokens = ?, estimated = ?, cost = ?, charge = ?, charge_tokens = ?, prices = ?,
+  latency = ?, first_token = ?, attempts = ?, error = ?, message = ?, reply = ?,
+  held_usd = 0, held_tokens = 0
+WHERE id = ? AND status = 'started'
+"""
+_LOSE = """
+UPDATE calls SET status = 'unknown', finished_at = ?, charge = ?, charge_tokens = ?,
+  estimated = 1, error = 'OutcomeUnknown', held_usd = 0, held_tokens = 0,
+  message = 'the process that made this call died before it ended'
+WHERE id = ? AND status = 'started'
+"""
+_BY_KEY = """
+SELECT * FROM calls WHERE key = ? AND status IN ('started', 'completed', 'unknown')
+"""
+_LATEST = """
+SELECT * FROM calls WHERE (?1 IS NULL OR run_id = ?1) AND (?2 IS NULL OR status = ?2)
+ORDER BY started_at DESC, id DESC LIMIT ?3
+"""
+
+
+def insert(
+    connection: sqlite3.Connection,
+    start: CallStart,
+    owner: str,
+    *,
+    scopes: Sequence[str],
+    usd: int,
+    tokens: int,
+) -> None:
+    connection.execute(
+        _INSERT,
+        (start.id, start.key, start.request_hash, owner, start.model, start.format, start.run_id,
+         start.workflow, start.step, start.step_key, start.attempt, start.api_key,
+         _dumps(start.tags), _dumps(scopes), usd, tokens, start.started_at,
+         start.prompt),
+    )  # fmt: skip
+
+
+def finish(connection: sqlite3.Connection, call_id: str, end: CallEnd, replays_for: float) -> None:
+    prices = None if end.prices is None else _dumps(end.prices)
+    attempts = _dumps([_plain(attempt) for attempt in end.attempts])
+    connection.execute(
+        _FINISH,
+        (end.status, end.finished_at, end.provider, end.served, end.finish, end.input_tokens,
+         end.cached_tokens, end.cache_write_tokens, end.output_tokens, end.reasoning_tokens,
+         int(end.estimated), end.cost, end.charge, end.charge_tokens, prices, end.latency,
+         end.first_token, attempts, end.error, end.message, end.reply, call_id),
+    )  # fmt: skip
+    if end.replay is not None:
+        connection.execute(
+            "INSERT INTO call_replays (call_id, sealed, expires_at) VALUES (?, ?, ?)",
+            (call_id, end.replay, end.finished_at + replays_for),
+        )
+
+
+def lose(connection: sqlite3.Connection, call_id: str, usd: int, tokens: int) -> None:
+    connection.execute(_LOSE, (time.time(), usd, tokens, call_id))
+
+
+def held(connection: sqlite3.Connection, call_id: str) -> tuple[list[str], int, int] | None:
+    """Scopes and hold of a call in flight; None once it has ended."""
+    row = connection.execute(
+        "SELECT scopes, held_usd, held_tokens FROM calls WHERE id = ? AND status = 'started'",
+        (call_id,),
+    ).fetchone()
+    return None if row is None else (json.loads(row[0]), row[1], row[2])
+
+
+def set_hold(connection: sqlite3.Connection, call_id: str, usd: int, tokens: int) -> None:
+    connection.execute(
+        "UPDATE calls SET held_usd = ?, held_tokens = ? WHERE id = ?", (usd, tokens, call_id)
+    )
+
+
+def in_flight(connection: sqlite3.Connection, owner: str) -> list[tuple[str, list[str], int, int]]:
+    rows = connection.execute(
+        "SELECT id, scopes, held_usd, held_tokens FROM calls"
+        " WHERE owner = ? AND status = 'started'",
+        (owner,),
+    ).fetchall()
+    return [(row[0], json.loads(row[1]), row[2], row[3]) for row in rows]
+
+
+def by_key(connection: sqlite3.Connection, start: CallStart) -> Call | None:
+    """The live call with this key; raises CallMismatch if it asked for something else."""
+    call = _one(connection, _BY_KEY, (start.key,))
+    if call is not None and call.start.request_hash != start.request_hash:
+        raise CallMismatch(
+            f"the key of call {call.start.id} was used before, for another request",
+            hint="use one idempotency key per request; a changed request needs a new one",
+        )
+    return call
+
+
+def by_id(connection: sqlite3.Connection, call_id: str) -> Call | None:
+    return _one(connection, "SELECT * FROM calls WHERE id = ?", (call_id,))
+
+
+def latest(
+    connection: sqlite3.Connection, run_id: str | None, status: str | None, limit: int
+) -> list[Call]:
+    cursor = connection.execute(_LATEST, (run_id, status, limit))
+    names = [column[0] for column in cursor.description]
+    return [_call(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
+
+
+def replay(connection: sqlite3.Connection, call_id: str) -> bytes | None:
+    row = connection.execute(
+        "SELECT sealed FROM call_replays WHERE call_id = ?", (call_id,)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def release(connection: sqlite3.Connection, call_id: str) -> tuple[list[str], int, int]:
+    """Let an ended call count nothing any more; returns what it counted, and where."""
+    row = connection.execute(
+        "SELECT scopes, charge, charge_tokens FROM calls WHERE id = ?", (call_id,)
+    ).fetchone()
+    if row is None:
+        return [], 0, 0
+    connection.execute("UPDATE calls SET charge = 0, charge_tokens = 0 WHERE id = ?", (call_id,))
+    return json.loads(row[0]), row[1], row[2]
+
+
+def drop_key(connection: sqlite3.Connection, call_id: str) -> None:
+    connection.execute("UPDATE calls SET key = NULL WHERE id = ?", (call_id,))
+
+
+def prune(connection: sqlite3.Connection) -> None:
+    """Drop replies that are no longer kept, with their claim to the key."""
+    now = time.time()
+    connection.execute(
+        "UPDATE calls SET key = NULL WHERE id IN"
+        " (SELECT call_id FROM call_replays WHERE expires_at < ?)",
+        (now,),
+    )
+    connection.execute("DELETE FROM call_replays WHERE expires_at < ?", (now,))
+
+
+def add_owner(connection: sqlite3.Connection, owner: str) -> None:
+    connection.execute(
+        "INSERT INTO call_owners (id, pid, started_at) VALUES (?, ?, ?)",
+        (owner, os.getpid(), time.time()),
+    )
+
+
+def owners(connection: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in connection.execute("SELECT id FROM call_owners").fetchall()]
+
+
+def remove_owner(connection: sqlite3.Connection, owner: str) -> None:
+    connection.execute("DELETE FROM call_owners WHERE id = ?", (owner,))
+
+
+def remove_idle_owner(connection: sqlite3.Connection, owner: str) -> None:
+    """Sign off; calls still in flight keep the name, so that they are found and settled."""
+    connection.execute(
+        "DELETE FROM call_owners WHERE id = ?1 AND NOT EXISTS"
+        " (SELECT 1 FROM calls WHERE owner = ?1 AND status = 'started')",
+        (owner,),
+    )
+
+
+def _one(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -> Call | None:
+    cursor = connection.execute(sql, values)
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    return _call(dict(zip([column[0] for column in cursor.description], row, strict=True)))
+
+
+def _call(row: dict[str, Any]) -> Call:
+    start = CallStart(
+        id=row["id"], model=row["model"], format=row["format"], started_at=row["started_at"],
+        key=row["key"], request_hash=row["request_hash"], run_id=row["run_id"],
+        workflow=row["workflow"], step=row["step"], step_key=row["step_key"],
+        attempt=row["attempt"], api_key=row["api_key"], tags=tuple(json.loads(row["tags"])),
+        prompt=row["prompt"],
+    )  # fmt: skip
+    status = cast(CallStatus, row["status"])
+    end = None if row["finished_at"] is None else _end(row, status)
+    return Call(start, status, end, row["owner"], row["held_usd"], row["held_tokens"])
+
+
+def _end(row: dict[str, Any], status: CallStatus) -> CallEnd:
+    return CallEnd(
+        status=status, finished_at=row["finished_at"], provider=row["provider"],
+        served=row["served"], finish=row["finish"], input_tokens=row["input_tokens"],
+        cached_tokens=row["cached_tokens"], cache_write_tokens=row["cache_write_tokens"],
+        output_tokens=row["output_tokens"], reasoning_tokens=row["reasoning_tokens"],
+        estimated=bool(row["estimated"]), cost=row["cost"], charge=row["charge"],
+        charge_tokens=row["charge_tokens"],
+        prices=None if row["prices"] is None else json.loads(row["prices"]),
+        latency=row["latency"], first_token=row["first_token"],
+        attempts=tuple(_attempt(found) for found in json.loads(row["attempts"])),
+        error=row["error"], message=row["message"], reply=row["reply"],
+    )  # fmt: skip
+
+
+def _plain(attempt: ProviderAttempt) -> dict[str, Any]:
+    return {
+        "provider": attempt.provider,
+        "model": attempt.model,
+        "seconds": attempt.seconds,
+        "status": attempt.status,
+        "error": attempt.error,
+        "message": attempt.message,
+        "charged": None if attempt.charged is None else str(attempt.charged),
+    }
+
+
+def _attempt(found: dict[str, Any]) -> ProviderAttempt:
+    charged = found.pop("charged", None)
+    return ProviderAttempt(**found, charged=None if charged is None else Decimal(charged))

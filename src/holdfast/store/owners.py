@@ -1,0 +1,56 @@
+"""Who is alive: each process that makes calls holds a lock on a file of its own.
+
+The kernel drops the lock however the process ends, so a taken lock is proof of life and a free
+one of death: no heartbeats, no guessing at process ids. Files of the dead are removed by whoever
+finds them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from holdfast.ids import new_id
+
+
+class Owner:
+    """This process's (and ledger's) claim to its calls."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.id = new_id("own")
+        self._folder = folder
+        self._file: int | None = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(folder / self.id, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def is_dead(self, owner: str) -> bool:
+        """Whether the process behind this id is gone."""
+        if owner == self.id:
+            return False
+        if self._folder is None:
+            return True
+        try:
+            file = os.open(self._folder / owner, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        finally:
+            os.close(file)
+        return True
+
+    def forget(self, owner: str) -> None:
+        """Remove a dead owner's file."""
+        if self._folder is not None:
+            (self._folder / owner).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self.forget(self.id)
+            os.close(self._file)
+            self._file = None
