@@ -1,0 +1,279 @@
+"""Commands in a sandbox: start a process, carry its output, end it and all it started.
+
+Each command leads a session of its own. How one ended is told exactly once, after what it
+wrote before its end. Processes a command leaves behind live on until the sandbox stops.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.sandbox.inside import zygote
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.inside.agent import Agent
+
+CHUNK = 64 * 1024
+_MOST_IN_A_PIPE = 1024 * 1024
+
+
+class Command:
+    """One started process and its pipes, as the agent sees them."""
+
+    def __init__(self, agent: Agent, key: int, header: dict[str, Any]) -> None:
+        self.agent, self.key = agent, key
+        self.pid = 0
+        self.how: str | None = None
+        self.left = int(header.get("max_output") or 0) or None
+        self.started = time.monotonic()
+        limit = header.get("timeout")
+        self.deadline = self.started + float(limit) if limit is not None else None
+        self.stdin: int | None = None
+        self._stdin_waiting: list[tuple[int, bytes]] = []
+        self._stdin_ends = False
+        self.outputs: dict[int, int] = {}
+        self.over = False
+
+    def start(self, header: dict[str, Any]) -> None:
+        """Fork; in the child, become the program. Raises OSError where it can't be started."""
+        argv = [str(word) for word in header["argv"]]
+        env = {str(k): str(v) for k, v in header["env"].items()}
+        cwd = str(header["cwd"])
+        program = _find(argv[0], cwd, env.get("PATH", ""))
+        script = zygote.plan(program, argv, env, cwd, self.agent.pythons)
+        ends = [os.pipe(), os.pipe(), os.pipe()] if header.get("stdin") else [os.pipe(), os.pipe()]
+        stdin = ends[2][0] if header.get("stdin") else os.open(os.devnull, os.O_RDONLY)
+        failure, report = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._become(script, program, argv, env, cwd, (stdin, ends[0][1], ends[1][1], report))
+        for fd in (ends[0][1], ends[1][1], stdin, report):
+            os.close(fd)
+        self.pid = pid
+        self.outputs = {ends[0][0]: 1, ends[1][0]: 2}
+        for fd in self.outputs:
+            os.set_blocking(fd, False)
+            self.agent.watch(fd, read=self._readable)
+        if header.get("stdin"):
+            self.stdin = ends[2][1]
+            os.set_blocking(self.stdin, False)
+        told = os.read(failure, 256)
+        os.close(failure)
+        if told:
+            os.waitpid(pid, 0)
+            self.close()
+            number, _, what = told.decode("utf-8", "replace").partition(" ")
+            raise OSError(int(number), os.strerror(int(number)), what)
+
+    def _become(
+        self,
+        script: zygote.Script | None,
+        program: str,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str,
+        fds: tuple[int, int, int, int],
+    ) -> None:
+        """In the child: take the pipes, leave the agent behind, run the program."""
+        report = fds[3]
+        doing = cwd
+        try:
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            for target, fd in enumerate(fds[:3]):
+                os.dup2(fd, target)
+            # All the agent has open is closed before anybody of our uid may look at us.
+            os.dup2(report, 3, inheritable=False)
+            report = 3
+            os.closerange(4, self.agent.highest_fd)
+            self.agent.make_ordinary()
+            os.chdir(cwd)
+            doing = program
+            if script is not None:
+                os.close(report)
+                raise zygote.BecomeScript(script)
+            _default_signals()
+            os.execve(program, argv, env)
+        except OSError as error:
+            os.write(report, f"{error.errno or errno.EIO} {doing}".encode("utf-8", "replace"))
+            os._exit(127)
+
+    def _readable(self, fd: int) -> None:
+        try:
+            data = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return
+        if not data:
+            self._close_output(fd)
+            return
+        if not self.over:
+            self._tell(self.outputs[fd], data)
+
+    def _tell(self, stream: int, data: bytes) -> None:
+        if self.left is not None:
+            if len(data) > self.left:
+                data = data[: self.left]
+                self.end("output_limit")
+            self.left -= len(data)
+        if data:
+            self.agent.send({"id": self.key, "ev": "out", "fd": stream}, data)
+
+    def _close_output(self, fd: int) -> None:
+        self.agent.forget(fd)
+        del self.outputs[fd]
+        os.close(fd)
+
+    def feed(self, request: int, data: bytes, *, last: bool) -> None:
+        """Write to the program's standard input; answers `request` once it is written."""
+        if self.stdin is None:
+            self.agent.send({"id": request, "ev": "ok", "open": False})
+            return
+        self._stdin_waiting.append((request, data))
+        self._stdin_ends = self._stdin_ends or last
+        self._writable(self.stdin)
+
+    def _writable(self, fd: int) -> None:
+        try:
+            while self._stdin_waiting:
+                request, data = self._stdin_waiting[0]
+                written = os.write(fd, data) if data else 0
+                if written < len(data):
+                    self._stdin_waiting[0] = (request, data[written:])
+                    continue
+                self._stdin_waiting.pop(0)
+                self.agent.send({"id": request, "ev": "ok", "open": True})
+        except BlockingIOError:
+            self.agent.watch(fd, write=self._writable)
+            return
+        except BrokenPipeError:
+            self._close_stdin()
+            return
+        if self._stdin_ends:
+            self._close_stdin()
+        else:
+            self.agent.forget(fd)
+
+    def _close_stdin(self) -> None:
+        if self.stdin is None:
+            return
+        self.agent.forget(self.stdin)
+        os.close(self.stdin)
+        self.stdin = None
+        for request, _ in self._stdin_waiting:
+            self.agent.send({"id": request, "ev": "ok", "open": False})
+        self._stdin_waiting.clear()
+
+    def end(self, how: str) -> None:
+        """Kill the command and everything below it, noting why."""
+        if self.how is None and not self.over:
+            self.how = how
+        self.signal(signal.SIGKILL)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the command and everything below it."""
+        for _ in range(20):
+            targets = _family(self.pid)
+            for pid in targets:
+                _send(pid, number)
+            # A family that forks while it is being killed is caught in the next round.
+            if number != signal.SIGKILL or not _family(self.pid) - targets:
+                return
+
+    def exited(self, status: int) -> None:
+        """The process has ended: carry what it still had written, then tell how it ended."""
+        self.over = False
+        for fd in list(self.outputs):
+            self._drain(fd)
+        self.over = True
+        self._close_stdin()
+        code, killer = os.waitstatus_to_exitcode(status), None
+        if code < 0:
+            code, killer = None, -code
+        how = self.how or ("signalled" if killer else "exited")
+        space = os.statvfs("/")
+        self.agent.send(
+            {
+                "id": self.key,
+                "ev": "ended",
+                "how": how,
+                "code": code,
+                "signal": killer,
+                "seconds": time.monotonic() - self.started,
+                "disk_full": space.f_bavail == 0 or space.f_bavail * space.f_frsize < CHUNK,
+                "inodes_full": space.f_files > 0 and space.f_ffree < 2,
+            }
+        )
+
+    def _drain(self, fd: int) -> None:
+        taken = 0
+        while taken < _MOST_IN_A_PIPE:
+            try:
+                data = os.read(fd, CHUNK)
+            except BlockingIOError:
+                return
+            if not data:
+                self._close_output(fd)
+                return
+            taken += len(data)
+            self._tell(self.outputs[fd], data)
+
+    def close(self) -> None:
+        """Let go of the pipes."""
+        for fd in list(self.outputs):
+            self._close_output(fd)
+        self._close_stdin()
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _default_signals() -> None:
+    """What Python ignores, other programs expect to die of."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _find(name: str, cwd: str, path: str) -> str:
+    """The program's file, as a shell would find it."""
+    if "/" in name:
+        return name if name.startswith("/") else str(Path(cwd, name))
+    for folder in path.split(":"):
+        candidate = f"{folder or '.'}/{name}"
+        if os.access(candidate, os.X_OK) and not Path(candidate).is_dir():
+            return candidate
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+
+def _family(pid: int) -> set[int]:
+    """The process, its descendants, and whoever is in its session."""
+    children: dict[int, list[int]] = {}
+    found = {pid}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            stat = Path("/proc", entry, "stat").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        fields = stat[stat.rindex(b")") + 2 :].split()
+        if fields[0] in (b"Z", b"X"):
+            continue
+        children.setdefault(int(fields[1]), []).append(int(entry))
+        if int(fields[3]) == pid:
+            found.add(int(entry))
+    waiting = list(found)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in found:
+                found.add(child)
+                waiting.append(child)
+    return found - {1}

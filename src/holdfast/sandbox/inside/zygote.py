@@ -1,0 +1,172 @@
+"""Start Python scripts by forking the agent rather than a new interpreter.
+
+A plain `python script.py`, `python -c …` or `python -m …` is taken over when nothing about it
+needs a fresh interpreter; anything else (flags, PYTHON… variables, a venv's python) is
+executed as usual. The forked child unwinds to the top of the interpreter, so that the script's
+end is the interpreter's own: exit handlers, finalisers, flushing and exit codes.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import runpy
+import signal
+import site
+import sys
+import time
+import types
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from typing import IO, Any
+
+_HONOURED = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"})
+_AS_STARTED = {name: os.environ.get(name) for name in ("LANG", "LC_ALL", "LC_CTYPE")}
+_AT_START = {
+    stream: (getattr(sys, stream).encoding, getattr(sys, stream).errors)
+    for stream in ("stdin", "stdout", "stderr")
+    if getattr(sys, stream, None) is not None
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A Python program to become."""
+
+    program: str
+    argv: list[str]
+    env: dict[str, str]
+    kind: str
+    """`file`, `code` or `module`."""
+
+
+class BecomeScript(BaseException):
+    """Raised in the forked child: unwind everything, then run the script."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__()
+        self.script = script
+
+
+def plan(
+    program: str, argv: list[str], env: dict[str, str], cwd: str, pythons: frozenset[str]
+) -> Script | None:
+    """The script these words mean, or None where a fresh interpreter is needed."""
+    if program not in pythons or len(argv) < 2:
+        return None
+    if any(name.startswith("PYTHON") and name not in _HONOURED for name in env):
+        return None
+    if any(env.get(name) != value for name, value in _AS_STARTED.items()):
+        return None
+    if argv[1] in ("-c", "-m"):
+        if len(argv) < 3:
+            return None
+        return Script(program, argv, env, "code" if argv[1] == "-c" else "module")
+    path = argv[1]
+    if path.startswith("-") or not path.endswith(".py"):
+        return None
+    return Script(program, argv, env, "file") if os.path.isfile(os.path.join(cwd, path)) else None
+
+
+def run(script: Script) -> None:
+    """Be the script. Returns when it has ended well; the caller must then let Python exit."""
+    _take_place(script)
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    sys.modules["__main__"] = main
+    try:
+        _execute(script, main)
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - an interpreter's own last resort
+        _show(error)
+        if isinstance(error, KeyboardInterrupt):
+            _die_of_interrupt()
+        raise SystemExit(1) from None
+
+
+def _execute(script: Script, main: types.ModuleType) -> None:
+    if script.kind == "module":
+        sys.argv = ["-m", *script.argv[3:]]
+        sys.path.insert(0, os.getcwd())
+        runner: Any = runpy
+        runner._run_module_as_main(script.argv[2])
+        return
+    if script.kind == "code":
+        sys.argv = ["-c", *script.argv[3:]]
+        sys.path.insert(0, "")
+        code = compile(script.argv[2], "<string>", "exec", dont_inherit=True)
+    else:
+        path = script.argv[1]
+        sys.argv = script.argv[1:]
+        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+        main.__dict__["__file__"] = os.path.join(os.getcwd(), path)
+        main.__loader__ = SourceFileLoader("__main__", path)
+        main.__dict__["__cached__"] = None
+        with open(path, "rb") as file:
+            source = file.read()
+        code = compile(source, main.__dict__["__file__"], "exec", dont_inherit=True)
+    exec(code, main.__dict__)  # noqa: S102 - running the given program is the purpose
+
+
+def _take_place(script: Script) -> None:
+    """Make this process look like an interpreter that was just started for the script."""
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    os.environ.clear()
+    os.environ.update(script.env)
+    if "TZ" in script.env:
+        time.tzset()
+    sys.executable = script.program
+    sys.orig_argv = list(script.argv)
+    sys.dont_write_bytecode = bool(script.env.get("PYTHONDONTWRITEBYTECODE"))
+    for name in [n for n in sys.modules if n == "holdfast" or n.startswith("holdfast.")]:
+        del sys.modules[name]
+    sys.path[:0] = [entry for entry in script.env.get("PYTHONPATH", "").split(":") if entry]
+    _find_user_packages()
+    sys.stdin = sys.__stdin__ = _stream(0, "stdin")  # pyright: ignore[reportAttributeAccessIssue]
+    sys.stdout = sys.__stdout__ = _stream(1, "stdout")  # pyright: ignore[reportAttributeAccessIssue]
+    sys.stderr = sys.__stderr__ = _stream(2, "stderr")  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _find_user_packages() -> None:
+    """What `pip install` put into the home folder since the agent started."""
+    site.USER_BASE = site.USER_SITE = None
+    if site.ENABLE_USER_SITE is not False:
+        known: set[str] = set(sys.path)
+        site.addusersitepackages(known)
+
+
+def _stream(fd: int, name: str) -> IO[str]:
+    encoding, errors = _AT_START.get(name, ("utf-8", "backslashreplace"))
+    raw = open(fd, "rb" if fd == 0 else "wb", buffering=0, closefd=False)  # noqa: SIM115
+    raw.name = f"<{name}>"
+    buffer: Any = io.BufferedReader(raw) if fd == 0 else io.BufferedWriter(raw)
+    text = io.TextIOWrapper(
+        buffer,
+        encoding=encoding,
+        errors=errors,
+        newline=None if fd == 0 else "\n",
+        line_buffering=fd == 2,
+    )
+    text.mode = "r" if fd == 0 else "w"
+    return text
+
+
+def _show(error: BaseException) -> None:
+    """Print an uncaught exception as the interpreter would, without the frames of this file."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
+        traceback = traceback.tb_next
+    error = error.with_traceback(traceback)
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
+    sys.excepthook(type(error), error, traceback)
+
+
+def _die_of_interrupt() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
