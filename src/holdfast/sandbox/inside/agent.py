@@ -31,8 +31,10 @@ class Agent:
         *,
         pythons: frozenset[str],
         make_ordinary: Callable[[], None],
+        oom_score_fd: int | None = None,
     ) -> None:
         self.pythons, self.make_ordinary = pythons, make_ordinary
+        self._oom_score_fd = oom_score_fd
         self._reader, self._writer = reader, writer
         self._decoder = frames.Decoder()
         self._out = bytearray()
@@ -53,8 +55,9 @@ class Agent:
         os.set_blocking(write_end, False)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        # The first process of a pid namespace gets no signal it has no handler for.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, signal.SIG_DFL)
         self.watch(wake, read=self._reap)
 
     def watch(self, fd: int, *, read: Watcher | None = None, write: Watcher | None = None) -> None:
@@ -80,6 +83,11 @@ class Agent:
     def send(self, header: frames.Header, payload: bytes = b"") -> None:
         """Queue a frame for the host."""
         self._out += frames.encode(header, payload)
+
+    def set_oom_score(self, score: int) -> None:
+        """What we, and whatever we start now, are worth to a kernel short of memory."""
+        if self._oom_score_fd is not None:
+            os.write(self._oom_score_fd, str(score).encode())
 
     def run(self) -> None:
         """Serve until the channel ends."""

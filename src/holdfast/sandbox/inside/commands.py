@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.sandbox.inside.agent import Agent
 
 CHUNK = 64 * 1024
+_EXPENDABLE = 500  # of 1000: where memory runs out, commands die before the agent
 _MOST_IN_A_PIPE = 1024 * 1024
 
 
@@ -46,62 +48,36 @@ class Command:
         cwd = str(header["cwd"])
         program = _find(argv[0], cwd, env.get("PATH", ""))
         script = zygote.plan(program, argv, env, cwd, self.agent.pythons)
-        ends = [os.pipe(), os.pipe(), os.pipe()] if header.get("stdin") else [os.pipe(), os.pipe()]
-        stdin = ends[2][0] if header.get("stdin") else os.open(os.devnull, os.O_RDONLY)
-        failure, report = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            self._become(script, program, argv, env, cwd, (stdin, ends[0][1], ends[1][1], report))
-        for fd in (ends[0][1], ends[1][1], stdin, report):
-            os.close(fd)
-        self.pid = pid
-        self.outputs = {ends[0][0]: 1, ends[1][0]: 2}
+        out, err = os.pipe(), os.pipe()
+        stdin = os.pipe() if header.get("stdin") else (os.open(os.devnull, os.O_RDONLY), None)
+        theirs = (stdin[0], out[1], err[1])
+        self.agent.set_oom_score(_EXPENDABLE)
+        try:
+            if script is not None:
+                self.pid = _fork(cwd, theirs)
+            else:
+                self.pid = _spawn(program, argv, env, cwd, theirs)
+        except OSError:
+            for fd in (out[0], err[0], stdin[1]):
+                if fd is not None:
+                    os.close(fd)
+            raise
+        finally:
+            self.agent.set_oom_score(0)
+            for fd in theirs:
+                os.close(fd)
+        if script is not None and self.pid == 0:
+            # All the agent has open is closed before anybody of our uid may look at us.
+            os.closerange(3, self.agent.highest_fd)
+            self.agent.make_ordinary()
+            raise zygote.BecomeScript(script, self)
+        self.outputs = {out[0]: 1, err[0]: 2}
         for fd in self.outputs:
             os.set_blocking(fd, False)
             self.agent.watch(fd, read=self._readable)
-        if header.get("stdin"):
-            self.stdin = ends[2][1]
+        if stdin[1] is not None:
+            self.stdin = stdin[1]
             os.set_blocking(self.stdin, False)
-        told = os.read(failure, 256)
-        os.close(failure)
-        if told:
-            os.waitpid(pid, 0)
-            self.close()
-            number, _, what = told.decode("utf-8", "replace").partition(" ")
-            raise OSError(int(number), os.strerror(int(number)), what)
-
-    def _become(
-        self,
-        script: zygote.Script | None,
-        program: str,
-        argv: list[str],
-        env: dict[str, str],
-        cwd: str,
-        fds: tuple[int, int, int, int],
-    ) -> None:
-        """In the child: take the pipes, leave the agent behind, run the program."""
-        report = fds[3]
-        doing = cwd
-        try:
-            os.setsid()
-            signal.set_wakeup_fd(-1)
-            for target, fd in enumerate(fds[:3]):
-                os.dup2(fd, target)
-            # All the agent has open is closed before anybody of our uid may look at us.
-            os.dup2(report, 3, inheritable=False)
-            report = 3
-            os.closerange(4, self.agent.highest_fd)
-            self.agent.make_ordinary()
-            os.chdir(cwd)
-            doing = program
-            if script is not None:
-                os.close(report)
-                raise zygote.BecomeScript(script)
-            _default_signals()
-            os.execve(program, argv, env)
-        except OSError as error:
-            os.write(report, f"{error.errno or errno.EIO} {doing}".encode("utf-8", "replace"))
-            os._exit(127)
 
     def _readable(self, fd: int) -> None:
         try:
@@ -236,10 +212,35 @@ def _send(pid: int, number: int) -> None:
         pass
 
 
-def _default_signals() -> None:
-    """What Python ignores, other programs expect to die of."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+def _fork(cwd: str, fds: tuple[int, int, int]) -> int:
+    """Fork this interpreter; the child gets 0, its own session, and the pipes."""
+    os.stat(cwd)
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        for target, fd in enumerate(fds):
+            os.dup2(fd, target)
+        os.chdir(cwd)
+    return pid
+
+
+def _spawn(
+    program: str, argv: list[str], env: dict[str, str], cwd: str, fds: tuple[int, int, int]
+) -> int:
+    """Start another program. The kernel lends it our memory until it executes: nothing is copied."""
+    started = subprocess.Popen(
+        argv,
+        executable=program,
+        stdin=fds[0],
+        stdout=fds[1],
+        stderr=fds[2],
+        cwd=cwd,
+        env=env,
+        start_new_session=True,
+    )
+    started.returncode = 0  # reaped with all other children, by the agent
+    return started.pid
 
 
 def _find(name: str, cwd: str, path: str) -> str:

@@ -2,24 +2,28 @@
 
 A plain `python script.py`, `python -c …` or `python -m …` is taken over when nothing about it
 needs a fresh interpreter; anything else (flags, PYTHON… variables, a venv's python) is
-executed as usual. The forked child unwinds to the top of the interpreter, so that the script's
-end is the interpreter's own: exit handlers, finalisers, flushing and exit codes.
+executed as usual. The forked child unwinds to the top of the interpreter, runs the script as
+`__main__`, and ends as an interpreter does: threads, exit handlers, finalisers, exit codes.
 """
 
 from __future__ import annotations
 
+import atexit
+import gc
 import io
 import os
 import runpy
 import signal
 import site
 import sys
+import threading
 import time
 import types
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
+_OURS = ("/opt/", "/usr/")
 _HONOURED = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"})
 _AS_STARTED = {name: os.environ.get(name) for name in ("LANG", "LC_ALL", "LC_CTYPE")}
 _AT_START = {
@@ -27,6 +31,9 @@ _AT_START = {
     for stream in ("stdin", "stdout", "stderr")
     if getattr(sys, stream, None) is not None
 }
+
+
+_kept: list[object] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +50,10 @@ class Script:
 class BecomeScript(BaseException):
     """Raised in the forked child: unwind everything, then run the script."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, agent: object) -> None:
         super().__init__()
         self.script = script
+        _kept.extend((agent, self))
 
 
 def plan(
@@ -68,21 +76,75 @@ def plan(
     return Script(program, argv, env, "file") if os.path.isfile(os.path.join(cwd, path)) else None
 
 
-def run(script: Script) -> None:
-    """Be the script. Returns when it has ended well; the caller must then let Python exit."""
+def run(script: Script) -> NoReturn:
+    """Be the script, to its end."""
+    # What is there already is neither collected nor taken down: touching it would copy it.
+    gc.freeze()
+    preloaded = frozenset(sys.modules)
     _take_place(script)
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = sys.modules["builtins"]
     sys.modules["__main__"] = main
+    interrupted = False
     try:
         _execute(script, main)
-    except SystemExit:
-        raise
+        code = 0
+    except SystemExit as error:
+        code = _exit_code(error)
     except BaseException as error:  # noqa: BLE001 - an interpreter's own last resort
         _show(error)
-        if isinstance(error, KeyboardInterrupt):
-            _die_of_interrupt()
-        raise SystemExit(1) from None
+        interrupted = isinstance(error, KeyboardInterrupt)
+        code = 1
+    code = _finish(preloaded) or code
+    if interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code)
+
+
+def _exit_code(error: SystemExit) -> int:
+    """What `sys.exit(…)` means, printing what is no number."""
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    sys.stdout.flush()
+    print(error.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
+    return 1
+
+
+def _finish(preloaded: frozenset[str]) -> int:
+    """End as an interpreter does, but only for what the script brought: ours would take longer
+    to take down than most scripts run. Returns 120 if output was lost, else 0."""
+    shutdown: Any = threading
+    shutdown._shutdown()
+    exits: Any = atexit
+    exits._run_exitfuncs()
+    lost = _flush()
+    own = [sys.modules.pop("__main__"), *_brought_along(preloaded)]
+    for module in own:
+        names = [name for name in vars(module) if name != "__builtins__"]
+        for name in sorted(names, key=lambda name: not name.startswith("_")):
+            vars(module)[name] = None
+    gc.collect()
+    return _flush() or lost
+
+
+def _brought_along(preloaded: frozenset[str]) -> list[types.ModuleType]:
+    """The modules the script imported from its own files."""
+    brought = [m for name, m in sys.modules.items() if name not in preloaded]
+    return [m for m in brought if not str(getattr(m, "__file__", "/opt/") or "/opt/").startswith(_OURS)]
+
+
+def _flush() -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None or stream.closed:
+            continue
+        try:
+            stream.flush()
+        except OSError:
+            return 120
+    return 0
 
 
 def _execute(script: Script, main: types.ModuleType) -> None:
@@ -123,7 +185,7 @@ def _take_place(script: Script) -> None:
     sys.orig_argv = list(script.argv)
     sys.dont_write_bytecode = bool(script.env.get("PYTHONDONTWRITEBYTECODE"))
     for name in [n for n in sys.modules if n == "holdfast" or n.startswith("holdfast.")]:
-        del sys.modules[name]
+        _kept.append(sys.modules.pop(name))
     sys.path[:0] = [entry for entry in script.env.get("PYTHONPATH", "").split(":") if entry]
     _find_user_packages()
     sys.stdin = sys.__stdin__ = _stream(0, "stdin")  # pyright: ignore[reportAttributeAccessIssue]
@@ -163,10 +225,3 @@ def _show(error: BaseException) -> None:
     error = error.with_traceback(traceback)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
     sys.excepthook(type(error), error, traceback)
-
-
-def _die_of_interrupt() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGINT)

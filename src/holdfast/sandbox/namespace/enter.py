@@ -25,7 +25,6 @@ _MASKED = (
     "timer_stats vmallocinfo"
 ).split()
 _READ_ONLY = ("sys", "bus", "fs", "irq")
-_OOM_SCORE_OF_COMMANDS = "500"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +85,8 @@ def enter(request: Request, program: bytes, pythons: frozenset[str]) -> None:
             tell(request, {"pid": pid})
             os._exit(0)
         upper, listeners = _build(request)
+        # Opened while this process is still its own to open.
+        oom_score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
         _give_up_everything(request, program)
         tell(request, {"ready": True}, [upper, *listeners])
         for fd in (upper, request.setup, *request.layers, *listeners):
@@ -94,7 +95,11 @@ def enter(request: Request, program: bytes, pythons: frozenset[str]) -> None:
         tell(request, {"error": str(error), "errno": error.errno})
         os._exit(1)
     agent = Agent(
-        request.channel, request.channel, pythons=pythons, make_ordinary=_make_ordinary
+        request.channel,
+        request.channel,
+        pythons=pythons,
+        make_ordinary=_make_ordinary,
+        oom_score_fd=oom_score,
     )
     agent.run()
 
@@ -198,6 +203,5 @@ def _give_up_everything(request: Request, program: bytes) -> None:
 
 
 def _make_ordinary() -> None:
-    """In a command's process: what others in the sandbox may look at and the kernel may kill."""
+    """In a script's process: others in the sandbox may look at it, as at any."""
     linux.set_dumpable(True)
-    _write("/proc/self/oom_score_adj", _OOM_SCORE_OF_COMMANDS)

@@ -83,6 +83,7 @@ def build(view: str, runtimes: Runtimes, *, library: str, owner: tuple[int, int]
     _usr_local(root, runtimes)
     _interpreters(root, runtimes)
     _devices(root)
+    _built_in_path(root, runtimes)
     skeleton(root / "skeleton", runtimes, owner)
     linux.bind_read_only(library, f"{view}/lib-holdfast")
     # A process list of the host's, for the fork server alone: it is what allows a sandbox to
@@ -176,13 +177,18 @@ def skeleton(root: Path, runtimes: Runtimes, owner: tuple[int, int]) -> None:
             (root / name).symlink_to(os.readlink(host))
         elif host.is_dir():
             (root / name).mkdir()
-    if runtimes.python_prefix not in ("/usr", "/usr/local"):
-        # Shared libraries are found by the path the interpreter was built with.
-        built = root / runtimes.python_prefix[1:]
-        if not os.path.lexists(built):
-            built.parent.mkdir(parents=True, exist_ok=True)
-            built.symlink_to("/opt/holdfast/python")
+    _built_in_path(root, runtimes)
     _settings(root / "etc")
+
+
+def _built_in_path(root: Path, runtimes: Runtimes) -> None:
+    """Shared libraries are found by the path the interpreter was built with: lead it to ours."""
+    if runtimes.python_prefix in ("/usr", "/usr/local"):
+        return
+    built = root / runtimes.python_prefix[1:]
+    if not os.path.lexists(built):
+        built.parent.mkdir(parents=True, exist_ok=True)
+        built.symlink_to("/opt/holdfast/python")
 
 
 def _settings(etc: Path) -> None:
