@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from holdfast.sandbox.inside import files, frames
+from holdfast.sandbox.inside import files, frames, memory
 from holdfast.sandbox.inside.commands import Command
 
 _HIGH_WATER = 2 * 1024 * 1024
@@ -32,9 +32,11 @@ class Agent:
         pythons: frozenset[str],
         make_ordinary: Callable[[], None],
         oom_score_fd: int | None = None,
+        memory_limit: int | None = None,
     ) -> None:
         self.pythons, self.make_ordinary = pythons, make_ordinary
-        self._oom_score_fd = oom_score_fd
+        self._oom_score_fd, self._memory = oom_score_fd, memory_limit
+        self._next_look = 0.0
         self._reader, self._writer = reader, writer
         self._decoder = frames.Decoder()
         self._out = bytearray()
@@ -251,6 +253,8 @@ class Agent:
 
     def _next_deadline(self) -> float | None:
         deadlines = [c.deadline for c in self._commands.values() if c.deadline is not None]
+        if self._memory is not None:
+            deadlines.append(self._next_look)
         return max(0.0, min(deadlines) - time.monotonic()) * 1000 + 1 if deadlines else None
 
     def _expire(self) -> None:
@@ -259,3 +263,22 @@ class Agent:
             if command.deadline is not None and command.deadline <= now:
                 command.deadline = None
                 command.end("timed_out")
+        if self._memory is not None and now >= self._next_look:
+            self._watch_memory(self._memory)
+            # Looking must stay a small part of what is done, however many processes there are.
+            self._next_look = time.monotonic() + max(
+                memory.PERIOD, 5 * (time.monotonic() - now)
+            )
+
+    def _watch_memory(self, limit: int) -> None:
+        processes = memory.over(limit)
+        if not processes:
+            return
+        families = {c.key: c.family() for c in self._commands.values()}
+        held = {key: sum(processes.get(pid, 0) for pid in f) for key, f in families.items()}
+        largest = max(processes, key=lambda pid: processes[pid])
+        worst = max(held, key=lambda key: held[key], default=None)
+        if worst is not None and held[worst] >= processes[largest]:
+            self._commands[worst].end("out_of_memory")
+        else:
+            os.kill(largest, signal.SIGKILL)

@@ -150,6 +150,10 @@ class Command:
             self.how = how
         self.signal(signal.SIGKILL)
 
+    def family(self) -> set[int]:
+        """The command's process and everything below it."""
+        return _family(self.pid)
+
     def signal(self, number: int) -> None:
         """Send a signal to the command and everything below it."""
         for _ in range(20):

@@ -100,6 +100,7 @@ def enter(request: Request, program: bytes, pythons: frozenset[str]) -> None:
         pythons=pythons,
         make_ordinary=_make_ordinary,
         oom_score_fd=oom_score,
+        memory_limit=request.memory,
     )
     agent.run()
 
