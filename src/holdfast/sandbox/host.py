@@ -19,6 +19,7 @@ from holdfast.errors import NotFound, SandboxUnavailable, UsageError
 from holdfast.ids import new_id
 from holdfast.sandbox import leftovers
 from holdfast.sandbox.base import Backend, Instance, Isolation, Probe
+from holdfast.sandbox.egress.authority import Authority
 from holdfast.sandbox.gvisor import GvisorBackend
 from holdfast.sandbox.microvm import MicrovmBackend
 from holdfast.sandbox.namespace.backend import NamespaceBackend
@@ -72,6 +73,7 @@ class Host:
                 self.folder, self.state, packages=packages, use_cgroups=use_cgroups
             ),
         }
+        self._authority: Authority | None = None
         self.closed = False
 
     def backend(self, name: str) -> Backend:
@@ -133,6 +135,12 @@ class Host:
         """Start the backend and fill its pool, so that the first sandbox is as fast as the rest."""
         chosen = await self.choose(backend, None)
         await self._pool(chosen).warm(spec or Spec())
+
+    def authority(self) -> Authority:
+        """Who vouches, inside sandboxes only, for hosts whose requests get headers."""
+        if self._authority is None:
+            self._authority = Authority()
+        return self._authority
 
     def tell(self, what: Callable[[Observer], None]) -> None:
         """Tell every observer."""

@@ -48,6 +48,8 @@ class Host:
     """Connect to this `address:port` instead of what the name resolves to."""
     private: bool = False
     """Allow private addresses."""
+    ca: str | None = None
+    """A file of certificates to trust for it, where the system's are not enough."""
 
     def __post_init__(self) -> None:
         wildcard = self.name.startswith("*.")

@@ -26,10 +26,11 @@ from holdfast.current import current_step
 from holdfast.durations import Duration, seconds
 from holdfast.errors import CommandNotStarted, SandboxGone, UsageError
 from holdfast.ids import new_id
-from holdfast.records import CommandRecord, SandboxRecord
+from holdfast.records import CommandRecord, EgressRecord, SandboxRecord
 from holdfast.sandbox.base import Backend, Instance
 from holdfast.sandbox.channel import Channel, file_error
 from holdfast.sandbox.command import Command, Judge, OnText
+from holdfast.sandbox.egress.proxy import Proxy
 from holdfast.sandbox.host import BackendName, Host, IsolationName, default_host
 from holdfast.sandbox.namespace.view import HOME, WORKSPACE
 from holdfast.sandbox.network import Host as AllowedHost
@@ -42,6 +43,11 @@ _MOST_ENTRIES = 200_000
 _MOST_READ = 64 * 1024 * 1024
 _MOST_ARGUMENTS = 1024 * 1024
 _GRACE = 5.0  # beyond a command's time limit, until the host ends the sandbox itself
+
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+_OWN_AUTHORITY = f"{HOME}/.holdfast/authority.pem"
+_OWN_BUNDLE = f"{HOME}/.holdfast/certificates.pem"
+_BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT")
 
 BASE_ENV = {
     "PATH": f"/opt/holdfast/bin:{HOME}/.local/bin:/usr/local/bin:/usr/bin:/bin",
@@ -67,6 +73,7 @@ class Sandbox:
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
         self._commands: dict[str, Command] = {}
+        self._proxy: Proxy | None = None
         self.record: SandboxRecord
 
     # ----------------------------------------------------------------------- life
@@ -108,6 +115,7 @@ class Sandbox:
         sandbox = cls(service, chosen, instance, channel, spec)
         try:
             sandbox._begin(limit, str(source) if source is not None else None)
+            await sandbox._connect()
         except BaseException:
             await asyncio.shield(sandbox.stop("could not be created"))
             raise
@@ -136,6 +144,31 @@ class Sandbox:
         self._channel.closed.add_done_callback(lambda _: self._ended_by_itself())
         self._set_deadline(self._loop.time() + limit)
         self.host.tell(lambda observer: observer.sandbox_created(self.record))
+
+    async def _connect(self) -> None:
+        """Serve its network, if it has one."""
+        listeners = self._instance.listeners
+        if listeners is None:
+            return
+        network = self._spec.network
+        authority = self.host.authority() if any(h.headers for h in network.allow) else None
+        if authority is not None:
+            bundle = Path(_CERTIFICATES).read_text() if Path(_CERTIFICATES).is_file() else ""
+            await self.write_files(
+                {_OWN_BUNDLE: bundle + authority.certificate, _OWN_AUTHORITY: authority.certificate}
+            )
+        trusted = _OWN_BUNDLE if authority is not None else _CERTIFICATES
+        self._env = {
+            **BASE_ENV,
+            **dict.fromkeys(_BUNDLE_VARIABLES, trusted),
+            **({"NODE_EXTRA_CA_CERTS": _OWN_AUTHORITY} if authority is not None else {}),
+            **self._spec.env,
+        }
+        self._proxy = Proxy(self.id, listeners, network, authority, self._egress)
+        await self._proxy.start()
+
+    def _egress(self, record: EgressRecord) -> None:
+        self.host.tell(lambda observer: observer.egress(record))
 
     @classmethod
     async def get(cls, id: str, *, host: Host | None = None) -> Sandbox:
@@ -190,6 +223,8 @@ class Sandbox:
         self._instance.kill()
         self._channel.close()
         await self._channel.closed
+        if self._proxy is not None:
+            await self._proxy.close()
         await self._instance.destroy()
         known = self.host.sandboxes.pop(self.id, None)
         if known is not None:

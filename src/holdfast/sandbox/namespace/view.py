@@ -168,9 +168,7 @@ def skeleton(root: Path, runtimes: Runtimes, owner: tuple[int, int]) -> None:
         (root / name).mkdir()
         (root / name).chmod(0o1777)
     for path in (WORKSPACE, HOME):
-        folder = root / path[1:]
-        folder.mkdir(parents=True)
-        os.chown(folder, *owner)
+        (root / path[1:]).mkdir(parents=True)
     for name in _OS_LINKS:
         host = Path("/", name)
         if host.is_symlink():
@@ -179,6 +177,10 @@ def skeleton(root: Path, runtimes: Runtimes, owner: tuple[int, int]) -> None:
             (root / name).mkdir()
     _built_in_path(root, runtimes)
     _settings(root / "etc")
+    # All of it is the sandbox's own: an overlay can't copy up what belongs to a user it lacks.
+    for folder, folders, files in os.walk(root):
+        for name in (".", *folders, *files):
+            os.chown(os.path.join(folder, name), *owner, follow_symlinks=False)
 
 
 def _built_in_path(root: Path, runtimes: Runtimes) -> None:
