@@ -14,6 +14,7 @@ from holdfast.sandbox.network import Network
 from holdfast.sandbox.observer import JsonLinesObserver, MemoryObserver, Observer
 from holdfast.sandbox.results import CommandResult, Ended, FileInfo, Limit
 from holdfast.sandbox.sandbox import Sandbox
+from holdfast.sandbox.snapshots import Snapshot
 
 __all__ = [
     "AllowedHost",
@@ -30,5 +31,6 @@ __all__ = [
     "Observer",
     "Output",
     "Sandbox",
+    "Snapshot",
     "default_host",
 ]

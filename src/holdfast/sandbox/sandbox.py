@@ -24,7 +24,7 @@ from typing import Self
 
 from holdfast.current import current_step
 from holdfast.durations import Duration, seconds
-from holdfast.errors import CommandNotStarted, SandboxGone, UsageError
+from holdfast.errors import CommandNotStarted, SandboxError, SandboxGone, UsageError
 from holdfast.ids import new_id
 from holdfast.records import CommandRecord, EgressRecord, SandboxRecord
 from holdfast.sandbox.base import Backend, Instance
@@ -32,10 +32,13 @@ from holdfast.sandbox.channel import Channel, file_error
 from holdfast.sandbox.command import Command, Judge, OnText
 from holdfast.sandbox.egress.proxy import Proxy
 from holdfast.sandbox.host import BackendName, Host, IsolationName, default_host
+from holdfast.sandbox.namespace.backend import SANDBOX_UID
 from holdfast.sandbox.namespace.view import HOME, WORKSPACE
 from holdfast.sandbox.network import Host as AllowedHost
 from holdfast.sandbox.network import Network
 from holdfast.sandbox.results import CommandResult, Ended, FileInfo, Limit
+from holdfast.sandbox.snapshots import Snapshot, get_snapshot, keep
+from holdfast.sandbox.sources import copy_in
 from holdfast.sandbox.spec import DEFAULT_OUTPUT, DEFAULT_TIMEOUT, Limits, Runtime, Size, Spec, size
 
 _CHUNK = 512 * 1024
@@ -92,7 +95,7 @@ class Sandbox:
         open_files: int = 1024,
         network: Network | Iterable[str | AllowedHost] | None = None,
         env: Mapping[str, str] | None = None,
-        source: str | Path | None = None,
+        source: str | Path | Snapshot | None = None,
         backend: BackendName = "auto",
         min_isolation: IsolationName | None = None,
         host: Host | None = None,
@@ -102,9 +105,11 @@ class Sandbox:
         limits = Limits.of(
             cpus=cpus, memory=memory, disk=disk, inodes=inodes, pids=pids, open_files=open_files
         )
-        spec = Spec(runtime, limits, allowed, env=_checked_env(env or {}))
         limit = seconds(timeout)
         service = host or default_host()
+        kept = _as_snapshot(source, service.state)
+        layers = kept.layers() if kept is not None else ()
+        spec = Spec(runtime, limits, allowed, layers, _checked_env(env or {}))
         chosen = await service.choose(backend, min_isolation)
         instance = await service.launch(chosen, spec)
         try:
@@ -114,8 +119,10 @@ class Sandbox:
             raise
         sandbox = cls(service, chosen, instance, channel, spec)
         try:
-            sandbox._begin(limit, str(source) if source is not None else None)
+            sandbox._begin(limit, kept.id if kept else str(source) if source else None)
             await sandbox._connect()
+            if source is not None and kept is None:
+                await copy_in(channel, str(source), WORKSPACE)
         except BaseException:
             await asyncio.shield(sandbox.stop("could not be created"))
             raise
@@ -256,6 +263,21 @@ class Sandbox:
                 f"{self.id} has stopped ({self._stopped_because or 'its process ended'})",
                 hint="make a new one with Sandbox.create, from a snapshot if you took one",
             )
+
+    async def snapshot(self) -> Snapshot:
+        """Keep its files as they are now; its processes are paused meanwhile, and go on after."""
+        self._must_run()
+        upper = self._instance.upper
+        if upper is None:
+            raise SandboxError(f"backend {self.backend!r} can't take snapshots here")
+        owner = SANDBOX_UID if os.geteuid() == 0 else None
+        await self._channel.request("pause")
+        try:
+            return await asyncio.to_thread(
+                keep, self.host.state, upper, self._spec.layers, self.id, owner
+            )
+        finally:
+            await asyncio.shield(self._channel.request("resume"))
 
     # ------------------------------------------------------------------- commands
 
@@ -462,6 +484,14 @@ class Sandbox:
         """Remove a file, or a folder with all it holds."""
         self._must_run()
         await self._channel.request("remove", path=_inside(path))
+
+
+def _as_snapshot(source: str | Path | Snapshot | None, state: Path) -> Snapshot | None:
+    if isinstance(source, Snapshot):
+        return source
+    if isinstance(source, str) and source.startswith("snap_"):
+        return get_snapshot(state, source)
+    return None
 
 
 async def _feed(command: Command, data: bytes | str) -> None:

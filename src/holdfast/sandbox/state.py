@@ -37,7 +37,9 @@ class HostFolder:
     def __init__(self, state: Path) -> None:
         self.name = new_id("host")
         self.path = state / "hosts" / self.name
-        state.mkdir(parents=True, exist_ok=True, mode=0o755)
+        # Whoever may not enter the first may not enter the second, which sandboxes must read.
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (state / "snapshots").mkdir(exist_ok=True, mode=0o755)
         self.path.mkdir(parents=True, mode=0o700)
         self._lease = os.open(self.path / "lease", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lease, fcntl.LOCK_EX)

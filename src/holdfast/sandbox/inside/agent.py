@@ -174,6 +174,20 @@ class Agent:
     def _do_ping(self, *_: object) -> dict[str, Any]:
         return {}
 
+    def _do_pause(self, *_: object) -> dict[str, Any]:
+        return self._signal_all(signal.SIGSTOP)
+
+    def _do_resume(self, *_: object) -> dict[str, Any]:
+        return self._signal_all(signal.SIGCONT)
+
+    @staticmethod
+    def _signal_all(number: int) -> dict[str, Any]:
+        try:
+            os.kill(-1, number)
+        except ProcessLookupError:
+            pass  # there is nobody but us
+        return {}
+
     def _do_run(self, key: int, header: frames.Header, _: bytes) -> None:
         command = Command(self, key, header)
         command.start(header)

@@ -122,12 +122,10 @@ class NamespaceBackend:
         setup, their_setup = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         instance = NamespaceInstance(id, channel, self._folder, group)
         joining = group.open_for_joining() if group else []
-        layers: list[int] = []
         try:
             self._note(instance)
-            layers += [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in spec.layers]
             request = self._request(id, spec, len(joining))
-            fds = [theirs.fileno(), their_setup.fileno(), *joining, *layers]
+            fds = [theirs.fileno(), their_setup.fileno(), *joining]
             socket.send_fds(server, [json.dumps(request).encode()], fds)
             theirs.close()
             their_setup.close()
@@ -136,7 +134,7 @@ class NamespaceBackend:
             await asyncio.shield(instance.destroy())
             raise
         finally:
-            for fd in (*joining, *layers):
+            for fd in joining:
                 os.close(fd)
             for end in (theirs, setup, their_setup):
                 end.close()
@@ -157,6 +155,7 @@ class NamespaceBackend:
             "rlimits": rlimits,
             "uid": self._uid,
             "ports": list(spec.network.ports),
+            "layers": [Path(layer).parent.name for layer in spec.layers],
             "affinity": max(1, math.ceil(limits.cpus)) if "cpu" in missing else None,
             "memory": limits.memory if "memory" in missing else None,
             "cgroups": joining,
@@ -218,6 +217,7 @@ class NamespaceBackend:
             "alive_fd": read_end,
             "server_fd": theirs.fileno(),
             "runtimes": asdict(runtimes.find(self._state, self._packages)),
+            "snapshots": str(self._state / "snapshots"),
             "view": str(self._folder.path / "view"),
             "folder": str(self._folder.path),
             "uid": self._uid,

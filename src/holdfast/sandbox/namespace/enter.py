@@ -39,13 +39,14 @@ class Request:
     """Who to be outside; None to stay who we are."""
     ports: list[int] = field(default_factory=list[int])
     """TCP ports to listen on for the host; with any, UDP and TCP 53 too."""
+    layers: list[str] = field(default_factory=list[str])
+    """Snapshots to start from, by id, topmost first."""
     affinity: int | None = None
     memory: int | None = None
     """For the agent to watch over, where no cgroup does."""
     channel: int = -1
     setup: int = -1
     cgroups: list[int] = field(default_factory=list[int])
-    layers: list[int] = field(default_factory=list[int])
 
 
 def tell(request: Request, message: dict[str, Any], fds: list[int] | None = None) -> None:
@@ -89,7 +90,7 @@ def enter(request: Request, program: bytes, pythons: frozenset[str]) -> None:
         oom_score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
         _give_up_everything(request, program)
         tell(request, {"ready": True}, [upper, *listeners])
-        for fd in (upper, request.setup, *request.layers, *listeners):
+        for fd in (upper, request.setup, *listeners):
             os.close(fd)
     except OSError as error:
         tell(request, {"error": str(error), "errno": error.errno})
@@ -122,7 +123,7 @@ def _build(request: Request) -> tuple[int, list[int]]:
     for name, mode in (("files", 0o755), ("work", 0o755), ("shm", 0o1777)):
         os.mkdir(f"/upper/{name}")
         os.chmod(f"/upper/{name}", mode)
-    lower = ":".join([*(f"/proc/self/fd/{fd}" for fd in request.layers), "/skeleton"])
+    lower = ":".join([*(f"/snapshots/{id}/layer" for id in request.layers), "/skeleton"])
     linux.mount(
         "overlay",
         "/newroot",

@@ -49,7 +49,13 @@ def start() -> None:
     _own_mounts()
     uid = config["uid"]
     owner = (uid, uid) if uid is not None else (os.geteuid(), os.getegid())
-    build(view, runtimes, library=str(config["library"]), owner=owner)
+    build(
+        view,
+        runtimes,
+        library=str(config["library"]),
+        snapshots=str(config["snapshots"]),
+        owner=owner,
+    )
     pid = os.fork()
     if pid == 0:
         _serve(view, runtimes, server, alive)

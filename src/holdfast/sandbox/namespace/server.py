@@ -71,14 +71,8 @@ _STRICTER = frozenset({"memfd_create", "sched_setaffinity", "sched_setattr", "sh
 def _request(data: dict[str, Any], fds: list[int]) -> tuple[enter.Request, bool]:
     strict = bool(data.pop("strict"))
     cgroups = int(data.pop("cgroups"))
-    request = enter.Request(
-        **data,
-        channel=fds[0],
-        setup=fds[1],
-        cgroups=fds[2 : 2 + cgroups],
-        layers=fds[2 + cgroups :],
-    )
-    return request, strict
+    assert len(fds) == 2 + cgroups
+    return enter.Request(**data, channel=fds[0], setup=fds[1], cgroups=fds[2:]), strict
 
 
 def start() -> None:

@@ -73,11 +73,13 @@ def inside_python(runtimes: Runtimes) -> str:
     return f"{inside_prefix(runtimes)}/{runtimes.python_executable}"
 
 
-def build(view: str, runtimes: Runtimes, *, library: str, owner: tuple[int, int]) -> None:
+def build(
+    view: str, runtimes: Runtimes, *, library: str, snapshots: str, owner: tuple[int, int]
+) -> None:
     """Mount the view at `view`; `owner` is who the sandboxes' own folders belong to."""
     linux.mount("tmpfs", view, "tmpfs", linux.MS_NOSUID, "mode=755,size=64m")
     root = Path(view)
-    for name in ("proc", "skeleton", "upper", "newroot", "lib-holdfast"):
+    for name in ("proc", "skeleton", "upper", "newroot", "lib-holdfast", "snapshots"):
         (root / name).mkdir()
     _operating_system(root)
     _usr_local(root, runtimes)
@@ -86,6 +88,8 @@ def build(view: str, runtimes: Runtimes, *, library: str, owner: tuple[int, int]
     _built_in_path(root, runtimes)
     skeleton(root / "skeleton", runtimes, owner)
     linux.bind_read_only(library, f"{view}/lib-holdfast")
+    # Layers must lie in the mount namespace they are mounted from; no sandbox sees this folder.
+    linux.bind_read_only(snapshots, f"{view}/snapshots")
     # A process list of the host's, for the fork server alone: it is what allows a sandbox to
     # mount its own (the kernel wants to see a whole one first).
     linux.bind("/proc", f"{view}/proc", recursive=True)
