@@ -76,7 +76,14 @@ class Instance(Protocol):
         ...
 
     @property
-    def listeners(self) -> Listeners | None: ...
+    def listeners(self) -> Listeners | None:
+        """The sockets of its network, if the host can hold them."""
+        ...
+
+    @property
+    def relayed(self) -> bool:
+        """Whether its network is carried over the channel instead."""
+        ...
 
     @property
     def upper(self) -> int | None:

@@ -96,6 +96,15 @@ class Channel(asyncio.Protocol):
         await self._may_write.wait()
         return key
 
+    def listen(self, key: int, listener: Listener) -> None:
+        """Hear events that answer no request of ours."""
+        self._listeners[key] = listener
+
+    def tell(self, op: str, payload: bytes = b"", **header: Any) -> None:
+        """Send something that has no answer."""
+        if self._transport is not None and not self.closed.done():
+            self._transport.write(frames.encode({**header, "op": op, "id": 0}, payload))
+
     def drop(self, key: int) -> None:
         """No more answers are wanted."""
         self._listeners.pop(key, None)

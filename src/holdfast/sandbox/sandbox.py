@@ -31,6 +31,7 @@ from holdfast.sandbox.base import Backend, Instance
 from holdfast.sandbox.channel import Channel, file_error
 from holdfast.sandbox.command import Command, Judge, OnText
 from holdfast.sandbox.egress.proxy import Proxy
+from holdfast.sandbox.egress.relay import Relay
 from holdfast.sandbox.host import BackendName, Host, IsolationName, default_host
 from holdfast.sandbox.namespace.backend import SANDBOX_UID
 from holdfast.sandbox.namespace.view import HOME, WORKSPACE
@@ -77,6 +78,7 @@ class Sandbox:
         self._deadline = 0.0
         self._commands: dict[str, Command] = {}
         self._proxy: Proxy | None = None
+        self._relay: Relay | None = None
         self.record: SandboxRecord
 
     # ----------------------------------------------------------------------- life
@@ -155,7 +157,7 @@ class Sandbox:
     async def _connect(self) -> None:
         """Serve its network, if it has one."""
         listeners = self._instance.listeners
-        if listeners is None:
+        if listeners is None and not self._instance.relayed:
             return
         network = self._spec.network
         authority = self.host.authority() if any(h.headers for h in network.allow) else None
@@ -173,6 +175,8 @@ class Sandbox:
         }
         self._proxy = Proxy(self.id, listeners, network, authority, self._egress)
         await self._proxy.start()
+        if self._instance.relayed:
+            self._relay = Relay(self._channel, self._proxy)
 
     def _egress(self, record: EgressRecord) -> None:
         self.host.tell(lambda observer: observer.egress(record))
@@ -230,6 +234,8 @@ class Sandbox:
         self._instance.kill()
         self._channel.close()
         await self._channel.closed
+        if self._relay is not None:
+            self._relay.close()
         if self._proxy is not None:
             await self._proxy.close()
         await self._instance.destroy()

@@ -21,6 +21,7 @@ from holdfast.sandbox.base import Listeners
 from holdfast.sandbox.egress import addresses, http, names, tls
 from holdfast.sandbox.egress.authority import Authority
 from holdfast.sandbox.network import Host, Network
+from holdfast.sandbox.waiting import readable
 
 _FIRST_NAME = int(ipaddress.IPv4Address("127.64.0.1"))
 _MOST_NAMES = 65536
@@ -46,12 +47,12 @@ class _Attempt:
 
 
 class Proxy:
-    """Serves one sandbox's listeners until it is closed."""
+    """Serves one sandbox's network until it is closed."""
 
     def __init__(
         self,
         sandbox_id: str,
-        listeners: Listeners,
+        listeners: Listeners | None,
         network: Network,
         authority: Authority | None,
         record: Callable[[EgressRecord], None],
@@ -69,6 +70,8 @@ class Proxy:
 
     async def start(self) -> None:
         """Begin to serve."""
+        if self._listeners is None:
+            return
         loop = asyncio.get_running_loop()
         self._listeners.names.setblocking(False)
         transport, _ = await loop.create_datagram_endpoint(
@@ -87,7 +90,8 @@ class Proxy:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        self._listeners.close()
+        if self._listeners is not None:
+            self._listeners.close()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -130,11 +134,14 @@ class Proxy:
         loop = asyncio.get_running_loop()
         while True:
             connection, _ = await loop.sock_accept(listener)
-            address = str(connection.getsockname()[0])
-            if len(self._tasks) > _MOST_CONNECTIONS:
-                self._refused(self._names.get(address, address), port, "too many connections")
-                connection.close()
-                continue
+            self.admit(connection, str(connection.getsockname()[0]), port)
+
+    def admit(self, connection: socket.socket, address: str, port: int) -> None:
+        """Serve a connection that was made to this address and port inside."""
+        if len(self._tasks) > _MOST_CONNECTIONS:
+            self._refused(self._names.get(address, address), port, "too many connections")
+            connection.close()
+        else:
             self._spawn(self._serve(connection, address, port))
 
     async def _serve(self, connection: socket.socket, address: str, port: int) -> None:
@@ -288,15 +295,8 @@ def _trusting(rule: Host) -> ssl.SSLContext:
 
 async def _peek(connection: socket.socket) -> bytes:
     """The client's first bytes, left where they are; nothing from one that waits for the server."""
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(connection.fileno(), lambda: ready.done() or ready.set_result(None))
-    try:
-        await asyncio.wait_for(ready, _CLIENT_FIRST)
-    except TimeoutError:
+    if not await readable(connection.fileno(), _CLIENT_FIRST):
         return b""
-    finally:
-        loop.remove_reader(connection.fileno())
     return connection.recv(16, socket.MSG_PEEK)
 
 

@@ -12,10 +12,13 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.sandbox.inside import files, frames, memory
 from holdfast.sandbox.inside.commands import Command
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.inside.relay import Relay
 
 _HIGH_WATER = 2 * 1024 * 1024
 Watcher = Callable[[int], None]
@@ -37,6 +40,7 @@ class Agent:
         self.pythons, self.make_ordinary = pythons, make_ordinary
         self._oom_score_fd, self._memory = oom_score_fd, memory_limit
         self._next_look = 0.0
+        self.relay: Relay | None = None
         self._reader, self._writer = reader, writer
         self._decoder = frames.Decoder()
         self._out = bytearray()
@@ -77,6 +81,14 @@ class Agent:
         self._writers.pop(fd, None)
         if known:
             self._poll.unregister(fd)
+
+    def unwatch_writing(self, fd: int) -> None:
+        """Watch `fd` for reading only, from now on."""
+        if self._writers.pop(fd, None) is not None:
+            if fd in self._readers:
+                self._register(fd)
+            else:
+                self._poll.unregister(fd)
 
     def _register(self, fd: int) -> None:
         mask = select.POLLIN if fd in self._readers else 0
@@ -124,12 +136,7 @@ class Agent:
             except BrokenPipeError:
                 self._farewell()
             del self._out[:written]
-        if fd in self._writers:
-            del self._writers[fd]
-            if fd in self._readers:
-                self._register(fd)
-            else:
-                self._poll.unregister(fd)
+        self.unwatch_writing(fd)
 
     def _requests(self, fd: int) -> None:
         try:
@@ -173,6 +180,14 @@ class Agent:
 
     def _do_ping(self, *_: object) -> dict[str, Any]:
         return {}
+
+    def _do_answer(self, _: int, header: frames.Header, payload: bytes) -> None:
+        if self.relay is not None:
+            self.relay.answer(int(header["port"]), payload)
+
+    def _do_deliver(self, _: int, header: frames.Header, payload: bytes) -> None:
+        if self.relay is not None:
+            self.relay.deliver(int(header["connection"]), payload)
 
     def _do_pause(self, *_: object) -> dict[str, Any]:
         return self._signal_all(signal.SIGSTOP)

@@ -28,6 +28,7 @@ from holdfast.sandbox.namespace import cgroups, launcher
 from holdfast.sandbox.probing import try_out
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder
+from holdfast.sandbox.waiting import readable
 
 SANDBOX_UID = 1_879_000_001
 """Who sandboxes are to the kernel when the host is root: a user of no other purpose."""
@@ -47,6 +48,7 @@ class NamespaceInstance:
     pidfd: int = -1
     upper: int | None = None
     listeners: Listeners | None = None
+    relayed: bool = False
     _gone: bool = field(default=False)
 
     def usage(self) -> Usage:
@@ -68,7 +70,7 @@ class NamespaceInstance:
         if self.upper is not None:
             os.close(self.upper)
         if self.pidfd >= 0:
-            await _readable(self.pidfd, _CREATE_LIMIT)
+            await readable(self.pidfd, _CREATE_LIMIT)
             os.close(self.pidfd)
         for path in self.cgroup.paths if self.cgroup else ():
             if not leftovers.remove_cgroup(path, wait=0.002):
@@ -166,7 +168,7 @@ class NamespaceBackend:
         """Follow the child's messages until it is ready."""
         setup.setblocking(False)
         while True:
-            if not await _readable(setup.fileno(), _CREATE_LIMIT):
+            if not await readable(setup.fileno(), _CREATE_LIMIT):
                 raise SandboxError(f"{instance.id} was not ready within {_CREATE_LIMIT:.0f} s")
             message, fds, _, _ = socket.recv_fds(setup, 65536, 64)
             if not message:
@@ -275,17 +277,3 @@ class NamespaceBackend:
 def _listeners(fds: list[int], ports: tuple[int, ...]) -> Listeners:
     sockets = [socket.socket(fileno=fd) for fd in fds]
     return Listeners(sockets[0], dict(zip(ports, sockets[1:], strict=True)))
-
-
-async def _readable(fd: int, limit: float) -> bool:
-    """Wait until `fd` can be read; False after `limit` seconds."""
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
-    try:
-        await asyncio.wait_for(ready, limit)
-    except TimeoutError:
-        return False
-    finally:
-        loop.remove_reader(fd)
-    return True

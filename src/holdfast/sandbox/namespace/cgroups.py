@@ -8,7 +8,7 @@ rlimits and passes the words on.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.sandbox.base import Usage
@@ -16,7 +16,6 @@ from holdfast.sandbox.spec import Limits
 
 CONTROLLERS = ("memory", "pids", "cpu")
 _PERIOD = 100_000
-_OWN_PROCESSES = 2  # the agent, and a child of it that has not become its command yet
 
 
 @dataclass(slots=True)
@@ -27,13 +26,22 @@ class Cgroups:
     parents: dict[str, str]
     missing: dict[str, str] = field(default_factory=dict[str, str])
 
-    def make(self, name: str, limits: Limits) -> Cgroup:
-        """A new cgroup with these limits, not yet joined by anybody."""
+    def make(
+        self, name: str, limits: Limits, *, extra_memory: int = 0, extra_processes: int = 2
+    ) -> Cgroup:
+        """A new cgroup with these limits, not yet joined by anybody.
+
+        The extra is for what runs in it of ours: the agent, and a child of it that has not become
+        its command yet; more where a backend brings more.
+        """
         group = Cgroup(self.version, {c: f"{p}/{name}" for c, p in self.parents.items()})
         for folder in dict.fromkeys(group.folders.values()):
             os.makedirs(folder, exist_ok=True)
         for controller in group.folders:
-            for file, value in _settings(self.version, controller, limits):
+            whole = replace(
+                limits, memory=limits.memory + extra_memory, pids=limits.pids + extra_processes
+            )
+            for file, value in _settings(self.version, controller, whole):
                 group.write(controller, file, value)
         return group
 
@@ -87,7 +95,7 @@ class Cgroup:
 def _settings(version: int, controller: str, limits: Limits) -> list[tuple[str, str]]:
     quota = max(1000, int(limits.cpus * _PERIOD))
     if controller == "pids":
-        return [("pids.max", str(limits.pids + _OWN_PROCESSES))]
+        return [("pids.max", str(limits.pids))]
     if version == 2:
         if controller == "cpu":
             return [("cpu.max", f"{quota} {_PERIOD}")]

@@ -129,9 +129,6 @@ def _usr_local(root: Path, runtimes: Runtimes) -> None:
 def _interpreters(root: Path, runtimes: Runtimes) -> None:
     home = root / "opt/holdfast"
     (home / "bin").mkdir(parents=True)
-    name = os.path.basename(runtimes.python_executable)
-    for alias in {"python", "python3", name}:
-        (home / "bin" / alias).symlink_to(inside_python(runtimes))
     if runtimes.python_prefix != "/usr":
         (home / "python").mkdir()
         linux.bind_read_only(runtimes.python_prefix, str(home / "python"))
@@ -140,14 +137,18 @@ def _interpreters(root: Path, runtimes: Runtimes) -> None:
     if runtimes.node_prefix is not None:
         (home / "node").mkdir()
         linux.bind_read_only(runtimes.node_prefix, str(home / "node"))
+    link_interpreters(home, runtimes)
+
+
+def link_interpreters(home: Path, runtimes: Runtimes) -> None:
+    """The names programs are called by, in a folder of their own."""
+    name = os.path.basename(runtimes.python_executable)
+    for alias in {"python", "python3", name}:
+        (home / "bin" / alias).symlink_to(inside_python(runtimes))
+    if runtimes.node_prefix is not None:
         for program in ("node", "npm", "npx"):
             if Path(runtimes.node_prefix, "bin", program).exists():
                 (home / "bin" / program).symlink_to(f"/opt/holdfast/node/bin/{program}")
-            elif Path(runtimes.node_prefix, f"lib/node_modules/npm/bin/{program}-cli.js").exists():
-                path = f"/opt/holdfast/node/lib/node_modules/npm/bin/{program}-cli.js"
-                script = home / "bin" / program
-                script.write_text(f'#!/bin/sh\nexec /opt/holdfast/node/bin/node {path} "$@"\n')
-                script.chmod(0o755)
 
 
 def _devices(root: Path) -> None:
