@@ -17,7 +17,9 @@ from holdfast import __version__
 from holdfast.cli import output
 from holdfast.errors import HoldfastError
 
-NOUNS: dict[str, str] = {}
+NOUNS: dict[str, str] = {
+    "sandbox": "isolated execution: what works here, what runs, a way in",
+}
 """Noun (or top-level verb) to the line `holdfast --help` shows; the module has its name."""
 
 DETACHED = 130

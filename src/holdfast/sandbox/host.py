@@ -19,6 +19,7 @@ from holdfast.errors import NotFound, SandboxUnavailable, UsageError
 from holdfast.ids import new_id
 from holdfast.sandbox import leftovers
 from holdfast.sandbox.base import Backend, Instance, Isolation, Probe
+from holdfast.sandbox.control import ControlServer
 from holdfast.sandbox.egress.authority import Authority
 from holdfast.sandbox.gvisor import GvisorBackend
 from holdfast.sandbox.microvm import MicrovmBackend
@@ -74,6 +75,8 @@ class Host:
             ),
         }
         self._authority: Authority | None = None
+        self._control: ControlServer | None = None
+        self._served_by: asyncio.AbstractEventLoop | None = None
         self.closed = False
 
     def backend(self, name: str) -> Backend:
@@ -136,6 +139,15 @@ class Host:
         chosen = await self.choose(backend, None)
         await self._pool(chosen).warm(spec or Spec())
 
+    async def serve(self) -> None:
+        """Let other processes of this user reach the sandboxes, as long as this loop runs."""
+        loop = asyncio.get_running_loop()
+        if self._served_by is not loop:
+            if self._control is not None:
+                self._control.close()
+            self._control, self._served_by = ControlServer(self), loop
+            await self._control.start()
+
     def authority(self) -> Authority:
         """Who vouches, inside sandboxes only, for hosts whose requests get headers."""
         if self._authority is None:
@@ -167,6 +179,8 @@ class Host:
         await asyncio.gather(*(s.stop("host closed") for s in list(self.sandboxes.values())))
         for pool in self._pools.values():
             await pool.drain()
+        if self._control is not None:
+            self._control.close()
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:

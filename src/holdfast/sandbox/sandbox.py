@@ -24,10 +24,11 @@ from typing import Self
 
 from holdfast.current import current_step
 from holdfast.durations import Duration, seconds
-from holdfast.errors import CommandNotStarted, SandboxError, SandboxGone, UsageError
+from holdfast.errors import CommandNotStarted, NotFound, SandboxError, SandboxGone, UsageError
 from holdfast.ids import new_id
 from holdfast.records import CommandRecord, EgressRecord, SandboxRecord
-from holdfast.sandbox.base import Backend, Instance
+from holdfast.sandbox import remote
+from holdfast.sandbox.base import Backend, Instance, Usage
 from holdfast.sandbox.channel import Channel, file_error
 from holdfast.sandbox.command import Command, Judge, OnText
 from holdfast.sandbox.egress.proxy import Proxy
@@ -37,6 +38,7 @@ from holdfast.sandbox.namespace.backend import SANDBOX_UID
 from holdfast.sandbox.namespace.view import HOME, WORKSPACE
 from holdfast.sandbox.network import Host as AllowedHost
 from holdfast.sandbox.network import Network
+from holdfast.sandbox.remote import RemoteInstance
 from holdfast.sandbox.results import CommandResult, Ended, FileInfo, Limit
 from holdfast.sandbox.snapshots import Snapshot, get_snapshot, keep
 from holdfast.sandbox.sources import copy_in
@@ -113,6 +115,7 @@ class Sandbox:
         layers = kept.layers() if kept is not None else ()
         spec = Spec(runtime, limits, allowed, layers, _checked_env(env or {}))
         chosen = await service.choose(backend, min_isolation)
+        await service.serve()
         instance = await service.launch(chosen, spec)
         try:
             channel = await Channel.open(instance.channel)
@@ -183,13 +186,34 @@ class Sandbox:
 
     @classmethod
     async def get(cls, id: str, *, host: Host | None = None) -> Sandbox:
-        """The running sandbox of this id, made in this process before."""
-        return (host or default_host()).get(id)
+        """The running sandbox of this id, made in this process or another of this user."""
+        service = host or default_host()
+        if id in service.sandboxes:
+            return service.sandboxes[id]
+        instance, channel, record, env = await remote.find(service.state, id)
+        backend = service.backend(record.backend)
+        sandbox = cls(service, backend, instance, channel, Spec(env=env))
+        sandbox.record = record
+        return sandbox
 
     @classmethod
     def list(cls, *, host: Host | None = None) -> tuple[Sandbox, ...]:
-        """The sandboxes that run in this process."""
+        """The sandboxes that were made in this process and run."""
         return tuple((host or default_host()).sandboxes.values())
+
+    @property
+    def channel(self) -> Channel:
+        """The way to its agent."""
+        return self._channel
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What its commands start with."""
+        return dict(self._env)
+
+    def usage(self) -> Usage:
+        """What the kernel killed and refused in it so far."""
+        return self._instance.usage()
 
     @property
     def backend(self) -> str:
@@ -212,7 +236,16 @@ class Sandbox:
     def extend_timeout(self, duration: Duration) -> None:
         """Let it live this much longer than it would have."""
         self._must_run()
-        self._set_deadline(self._deadline + seconds(duration))
+        longer = seconds(duration)
+        if isinstance(self._instance, RemoteInstance):
+            self._channel.tell("extend", sandbox=self.id, seconds=longer)
+        else:
+            self._set_deadline(self._deadline + longer)
+
+    def release(self) -> None:
+        """Let go of a handle on another process's sandbox, which goes on."""
+        if isinstance(self._instance, RemoteInstance):
+            self._channel.close()
 
     def _ended_by_itself(self) -> None:
         if self._stopping is None:
@@ -231,6 +264,9 @@ class Sandbox:
     async def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if isinstance(self._instance, RemoteInstance):
+            await self._stop_remotely()
+            return
         self._instance.kill()
         self._channel.close()
         await self._channel.closed
@@ -247,6 +283,15 @@ class Sandbox:
                 stopped_because=self._stopped_because,
             )
             self.host.tell(lambda observer: observer.sandbox_stopped(self.record))
+
+    async def _stop_remotely(self) -> None:
+        try:
+            await remote.ask(
+                self._channel, "stop", sandbox=self.id, because=self._stopped_because
+            )
+        except (NotFound, SandboxGone):
+            pass  # it has stopped already
+        self._channel.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -273,6 +318,9 @@ class Sandbox:
     async def snapshot(self) -> Snapshot:
         """Keep its files as they are now; its processes are paused meanwhile, and go on after."""
         self._must_run()
+        if isinstance(self._instance, RemoteInstance):
+            answer = await remote.ask(self._channel, "snapshot", sandbox=self.id)
+            return get_snapshot(self.host.state, str(answer["snapshot"]))
         upper = self._instance.upper
         if upper is None:
             raise SandboxError(f"backend {self.backend!r} can't take snapshots here")
