@@ -1,12 +1,12 @@
 """`holdfast sandbox`: what works here, what runs, and a way in.
 
-    holdfast sandbox doctor               which backends work, and why the others don't
-    holdfast sandbox run -- python -V     one command in a sandbox of its own
-    holdfast sandbox list                 the sandboxes of all your processes
-    holdfast sandbox exec ID -- ls -l     a command in a running one
-    holdfast sandbox stop ID …            end it
-    holdfast sandbox gc                   remove what killed processes left behind
-    holdfast sandbox snapshots            what was kept
+holdfast sandbox doctor               which backends work, and why the others don't
+holdfast sandbox run -- python -V     one command in a sandbox of its own
+holdfast sandbox list                 the sandboxes of all your processes
+holdfast sandbox exec ID -- ls -l     a command in a running one
+holdfast sandbox stop ID …            end it
+holdfast sandbox gc                   remove what killed processes left behind
+holdfast sandbox snapshots            what was kept
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +27,7 @@ from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.sandbox.state import default_state
 
 BACKENDS = ("microvm", "gvisor", "namespace")
-Handler = Callable[[argparse.Namespace], Awaitable[int]]
+Handler = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -54,12 +54,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     snapshots.add_argument("--delete", metavar="ID", action="append", default=[])
 
 
-def _verb(
-    verbs: Any, name: str, summary: str, handler: Handler
-) -> argparse.ArgumentParser:
+def _verb(verbs: Any, name: str, summary: str, handler: Handler) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=summary, description=summary)
     parser.add_argument("--json", action="store_true", help="print data for programs")
-    parser.set_defaults(handler=lambda options: asyncio.run(handler(options)))
+
+    def handle(options: argparse.Namespace) -> int:
+        return asyncio.run(handler(options))
+
+    parser.set_defaults(handler=handle)
     return parser
 
 
@@ -214,7 +216,12 @@ async def _snapshots(options: argparse.Namespace) -> int:
         output.show_json({"snapshots": [{"id": s.id, "size": s.size} for s in kept.values()]})
         return 0
     rows = [
-        (s.id, f"{s.size / (1 << 20):.1f} MB", s.created_at.isoformat(timespec="seconds"), s.sandbox_id)
+        (
+            s.id,
+            f"{s.size / (1 << 20):.1f} MB",
+            s.created_at.isoformat(timespec="seconds"),
+            s.sandbox_id,
+        )
         for s in kept.values()
     ]
     output.table(("SNAPSHOT", "SIZE", "TAKEN", "OF"), rows)

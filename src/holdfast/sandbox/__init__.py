@@ -1,9 +1,9 @@
 """Isolated execution of code nobody has read. `Sandbox` is the way in.
 
-    sandbox.py     what callers use            command.py, results.py   commands and their ends
-    host.py        this process as a host      network.py, spec.py      what may be asked
-    base.py        the seam to backends        namespace/, gvisor.py, microvm.py
-    inside/        the agent in each sandbox   egress/                  the way out, host-side
+sandbox.py     what callers use            command.py, results.py   commands and their ends
+host.py        this process as a host      network.py, spec.py      what may be asked
+base.py        the seam to backends        namespace/, gvisor.py, microvm.py
+inside/        the agent in each sandbox   egress/                  the way out, host-side
 """
 
 from holdfast.sandbox.base import Isolation

@@ -83,9 +83,7 @@ class Channel(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def post(
-        self, op: str, header: frames.Header, payload: bytes, listener: Listener
-    ) -> int:
+    async def post(self, op: str, header: frames.Header, payload: bytes, listener: Listener) -> int:
         """Send a request whose answers go to `listener`; returns its number."""
         if self._transport is None or self.closed.done():
             raise SandboxGone(self.error or "the sandbox is gone")

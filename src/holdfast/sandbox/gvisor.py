@@ -138,7 +138,12 @@ class GvisorBackend:
         root = self._home / "skeleton"
         root.mkdir(parents=True, exist_ok=True)
         view.skeleton(root, found, (view.UID, view.GID))
-        for name in ("lib-holdfast", "opt/holdfast/bin", "opt/holdfast/python", "opt/holdfast/node"):
+        for name in (
+            "lib-holdfast",
+            "opt/holdfast/bin",
+            "opt/holdfast/python",
+            "opt/holdfast/node",
+        ):
             (root / name).mkdir(parents=True, exist_ok=True)
         view.link_interpreters(root / "opt/holdfast", found)
         # runsc's helpers are nobody, and must reach it.
@@ -151,7 +156,7 @@ class GvisorBackend:
         if self._cgroups is None:
             self._cgroups = cgroups.find(f"holdfast-{self._folder.name}")
             known = self._folder.path / "cgroups.json"
-            roots = json.loads(known.read_text()) if known.is_file() else []
+            roots: list[str] = json.loads(known.read_text()) if known.is_file() else []
             self._folder.write("cgroups.json", [*{*roots, *self._cgroups.roots}])
         if not self._cgroups.parents:
             return None
@@ -188,7 +193,9 @@ class GvisorBackend:
             "root": {"path": str(self._home / "skeleton"), "readonly": True},
             "hostname": id.lower().replace("_", "-"),
             "mounts": self._mounts(spec),
-            "linux": {"namespaces": [{"type": t} for t in ("pid", "network", "ipc", "uts", "mount")]},
+            "linux": {
+                "namespaces": [{"type": t} for t in ("pid", "network", "ipc", "uts", "mount")]
+            },
         }
 
     def _mounts(self, spec: Spec) -> list[dict[str, Any]]:
@@ -206,9 +213,7 @@ class GvisorBackend:
             mounts.append(_bind(found.packages, f"{inside}/{found.python_packages}"))
         if found.node_prefix is not None:
             mounts.append(_bind(found.node_prefix, "/opt/holdfast/node"))
-        for name in ("lib", "lib32", "lib64", "libx32", "bin", "sbin"):
-            if Path("/", name).is_dir() and not Path("/", name).is_symlink():
-                mounts.append(_bind(f"/{name}", f"/{name}"))
+        mounts += [_bind(f"/{name}", f"/{name}") for name in view.own_os_folders()]
         mounts.append(_bind(library, "/lib-holdfast"))
         own = f"size={spec.limits.disk},mode=755,uid={view.UID},gid={view.GID}"
         shared = f"size={spec.limits.disk},mode=1777"

@@ -1,5 +1,7 @@
 """placeholder"""
+
 from __future__ import annotations
+
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.base import Instance, Isolation, Probe
 from holdfast.sandbox.spec import Spec

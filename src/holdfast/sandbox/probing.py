@@ -41,7 +41,7 @@ async def _echo(backend: Backend) -> bytes:
             elif header["ev"] in ("ended", "error", "gone") and not ended.done():
                 ended.set_result(None)
 
-        run = {"argv": ["/bin/echo", "holdfast"], "env": {}, "cwd": "/", "timeout": 10}
+        run: Header = {"argv": ["/bin/echo", "holdfast"], "env": {}, "cwd": "/", "timeout": 10}
         await channel.post("run", run, b"", listen)
         await ended
         channel.close()

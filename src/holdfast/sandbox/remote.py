@@ -44,7 +44,9 @@ class RemoteInstance:
         """Done by the process that holds it."""
 
 
-async def find(state: Path, id: str) -> tuple[RemoteInstance, Channel, SandboxRecord, dict[str, str]]:
+async def find(
+    state: Path, id: str
+) -> tuple[RemoteInstance, Channel, SandboxRecord, dict[str, str]]:
     """Reach the sandbox of this id, whichever process holds it."""
     for path in sockets(state):
         if not (path.parent / "sandboxes" / f"{id}.json").exists():
@@ -101,17 +103,12 @@ async def ask(channel: Channel, op: str, **header: Any) -> Header:
 
 def as_record(data: dict[str, Any]) -> SandboxRecord:
     """A record from its JSON."""
-    times = {"created_at", "stopped_at"}
-    return SandboxRecord(
-        **{
-            key: datetime.fromisoformat(value)
-            if key in times and value is not None
-            else tuple(value)
-            if isinstance(value, list)
-            else value
-            for key, value in data.items()
-        }
-    )
+    fields = dict(data)
+    fields["network"] = tuple(fields["network"])
+    for name in ("created_at", "stopped_at"):
+        if fields[name] is not None:
+            fields[name] = datetime.fromisoformat(fields[name])
+    return SandboxRecord(**fields)
 
 
 async def listing(state: Path) -> list[SandboxRecord]:

@@ -53,7 +53,13 @@ _GRACE = 5.0  # beyond a command's time limit, until the host ends the sandbox i
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _OWN_AUTHORITY = f"{HOME}/.holdfast/authority.pem"
 _OWN_BUNDLE = f"{HOME}/.holdfast/certificates.pem"
-_BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT")
+_BUNDLE_VARIABLES = (
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+)
 
 BASE_ENV = {
     "PATH": f"/opt/holdfast/bin:{HOME}/.local/bin:/usr/local/bin:/usr/bin:/bin",
@@ -286,9 +292,7 @@ class Sandbox:
 
     async def _stop_remotely(self) -> None:
         try:
-            await remote.ask(
-                self._channel, "stop", sandbox=self.id, because=self._stopped_because
-            )
+            await remote.ask(self._channel, "stop", sandbox=self.id, because=self._stopped_because)
         except (NotFound, SandboxGone):
             pass  # it has stopped already
         self._channel.close()

@@ -176,9 +176,9 @@ class _Copy:
                 os.ftruncate(out, info.st_size)
                 for start, end in _data(fd, info.st_size):
                     self._size += end - start
-                    os.lseek(out, start, os.SEEK_SET)
-                    while start < end:
-                        start += os.sendfile(out, fd, start, min(_COPY, end - start))
+                    place = os.lseek(out, start, os.SEEK_SET)
+                    while place < end:
+                        place += os.sendfile(out, fd, place, min(_COPY, end - place))
             finally:
                 os.close(out)
         finally:

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from holdfast.sandbox.network import plain_name
 
 MAX_HEAD = 64 * 1024
-_METHODS = b"GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|PROPFIND|REPORT|MKCOL|COPY|MOVE|LOCK|UNLOCK"
+_METHODS = (
+    b"GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT"
+    b"|PROPFIND|REPORT|MKCOL|COPY|MOVE|LOCK|UNLOCK"
+)
 _START = re.compile(rb"(?:" + _METHODS + rb") ")
 _LINE = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.([01])")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")

@@ -264,9 +264,7 @@ class Proxy:
         if self._refusals == _MOST_REFUSALS:
             why = f"{why} (further refusals of this sandbox are not recorded)"
         now = datetime.now(UTC)
-        self._record(
-            EgressRecord(self._sandbox_id, now, host[:253], port, False, why, address)
-        )
+        self._record(EgressRecord(self._sandbox_id, now, host[:253], port, False, why, address))
 
 
 class _No(Exception):

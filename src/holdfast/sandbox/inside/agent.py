@@ -60,7 +60,7 @@ class Agent:
         os.set_blocking(wake, False)
         os.set_blocking(write_end, False)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _do_nothing)
         # The first process of a pid namespace gets no signal it has no handler for.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
@@ -135,6 +135,7 @@ class Agent:
                 return
             except BrokenPipeError:
                 self._farewell()
+                return
             del self._out[:written]
         self.unwatch_writing(fd)
 
@@ -295,9 +296,7 @@ class Agent:
         if self._memory is not None and now >= self._next_look:
             self._watch_memory(self._memory)
             # Looking must stay a small part of what is done, however many processes there are.
-            self._next_look = time.monotonic() + max(
-                memory.PERIOD, 5 * (time.monotonic() - now)
-            )
+            self._next_look = time.monotonic() + max(memory.PERIOD, 5 * (time.monotonic() - now))
 
     def _watch_memory(self, limit: int) -> None:
         processes = memory.over(limit)
@@ -311,3 +310,7 @@ class Agent:
             self._commands[worst].end("out_of_memory")
         else:
             os.kill(largest, signal.SIGKILL)
+
+
+def _do_nothing(*_: object) -> None:
+    """A handler that only wakes the loop."""

@@ -232,7 +232,7 @@ def _fork(cwd: str, fds: tuple[int, int, int]) -> int:
 def _spawn(
     program: str, argv: list[str], env: dict[str, str], cwd: str, fds: tuple[int, int, int]
 ) -> int:
-    """Start another program. The kernel lends it our memory until it executes: nothing is copied."""
+    """Start another program. It borrows our memory until it executes: nothing is copied."""
     started = subprocess.Popen(
         argv,
         executable=program,

@@ -65,10 +65,9 @@ def _must_be_regular(fd: int, path: str) -> None:
 def listing(path: str, *, recursive: bool, limit: int) -> Iterator[bytes]:
     """The entries below `path` as JSON lines, links not followed, at most `limit` of them."""
     lines: list[bytes] = []
-    count = size = 0
-    for entry, info in _walk(path, "", recursive):
-        count += 1
-        if count > limit:
+    size = 0
+    for count, (entry, info) in enumerate(_walk(path, "", recursive)):
+        if count >= limit:
             raise OSError(errno.E2BIG, f"more than {limit} entries", path)
         record: dict[str, Any] = {
             "path": entry,

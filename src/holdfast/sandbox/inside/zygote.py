@@ -133,7 +133,9 @@ def _finish(preloaded: frozenset[str]) -> int:
 def _brought_along(preloaded: frozenset[str]) -> list[types.ModuleType]:
     """The modules the script imported from its own files."""
     brought = [m for name, m in sys.modules.items() if name not in preloaded]
-    return [m for m in brought if not str(getattr(m, "__file__", "/opt/") or "/opt/").startswith(_OURS)]
+    return [
+        m for m in brought if not str(getattr(m, "__file__", "/opt/") or "/opt/").startswith(_OURS)
+    ]
 
 
 def _flush() -> int:
@@ -184,8 +186,8 @@ def _take_place(script: Script) -> None:
     sys.executable = script.program
     sys.orig_argv = list(script.argv)
     sys.dont_write_bytecode = bool(script.env.get("PYTHONDONTWRITEBYTECODE"))
-    for name in [n for n in sys.modules if n == "holdfast" or n.startswith("holdfast.")]:
-        _kept.append(sys.modules.pop(name))
+    ours = [n for n in sys.modules if n == "holdfast" or n.startswith("holdfast.")]
+    _kept.extend(sys.modules.pop(name) for name in ours)
     sys.path[:0] = [entry for entry in script.env.get("PYTHONPATH", "").split(":") if entry]
     _find_user_packages()
     sys.stdin = sys.__stdin__ = _stream(0, "stdin")  # pyright: ignore[reportAttributeAccessIssue]
@@ -213,7 +215,7 @@ def _stream(fd: int, name: str) -> IO[str]:
         newline=None if fd == 0 else "\n",
         line_buffering=fd == 2,
     )
-    text.mode = "r" if fd == 0 else "w"
+    setattr(text, "mode", "r" if fd == 0 else "w")  # noqa: B010 - undeclared, but there in fact
     return text
 
 

@@ -93,7 +93,7 @@ class NamespaceBackend:
         self._alive = -1
         self._launcher: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
-        none = dict.fromkeys(cgroups.CONTROLLERS, "switched off")
+        none: dict[str, str] = dict.fromkeys(cgroups.CONTROLLERS, "switched off")
         self._cgroups = (
             cgroups.find(f"holdfast-{folder.name}") if use_cgroups else cgroups.Cgroups(0, {}, none)
         )

@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast.sandbox.inside.agent import Agent
 from holdfast.sandbox.namespace import linux
-from holdfast.sandbox.namespace.view import GID, UID
+from holdfast.sandbox.namespace.view import GID, UID, own_os_folders
 
 _MASKED = (
     "acpi cmdline config.gz interrupts kallsyms kcore key-users keys kmsg kpagecount kpageflags "
@@ -135,9 +135,8 @@ def _build(request: Request) -> tuple[int, list[int]]:
         linux.bind(f"/{folder}", f"/newroot/{folder}", recursive=True)
     for folder in ("opt/holdfast", "dev"):
         linux.remount_read_only(f"/newroot/{folder}", flags=linux.MS_NOSUID)
-    for name in ("lib", "lib32", "lib64", "libx32", "bin", "sbin"):
-        if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}"):
-            linux.bind(f"/{name}", f"/newroot/{name}", recursive=True)
+    for name in own_os_folders():
+        linux.bind(f"/{name}", f"/newroot/{name}", recursive=True)
     linux.bind("/upper/shm", "/newroot/dev/shm")
     linux.mount(
         "devpts",
@@ -196,8 +195,8 @@ def _give_up_everything(request: Request, program: bytes) -> None:
     for name, value in request.rlimits.items():
         limit = getattr(resource, f"RLIMIT_{name}")
         _, hard = resource.getrlimit(limit)
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (most, most))
     linux.set_dumpable(False)
     linux.set_no_new_privileges()
     linux.drop_all_capabilities()

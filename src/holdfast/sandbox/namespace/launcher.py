@@ -99,7 +99,7 @@ def _serve(view: str, runtimes: Runtimes, server: int, alive: int) -> None:
         str(server),
         *sorted(python_paths(runtimes)),
     )
-    os.execve(words[0], words, {"LANG": "C.UTF-8"})
+    os.execve(words[0], words, {"LANG": "C.UTF-8"})  # noqa: S606 - our own interpreter
 
 
 def _watch(server_pid: int, host: int, alive: int) -> bool:

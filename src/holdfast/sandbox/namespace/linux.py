@@ -156,9 +156,7 @@ def install_seccomp(program: bytes) -> None:
     buffer = ctypes.create_string_buffer(program, len(program))
     descriptor = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
     holder = ctypes.create_string_buffer(descriptor)
-    _prctl(
-        _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(holder), doing="prctl(SECCOMP)"
-    )
+    _prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(holder), doing="prctl(SECCOMP)")
 
 
 def set_hostname(name: str) -> None:

@@ -107,6 +107,12 @@ def _operating_system(root: Path) -> None:
             linux.bind_read_only(str(host), str(root / name))
 
 
+def own_os_folders() -> list[str]:
+    """The folders such as /lib that are not links into /usr on this host."""
+    roots = {name: Path("/", name) for name in _OS_LINKS}
+    return [name for name, path in roots.items() if path.is_dir() and not path.is_symlink()]
+
+
 def _usr_local(root: Path, runtimes: Runtimes) -> None:
     """Hide what the host has installed by hand; a system python finds our packages there."""
     if not Path("/usr/local").is_dir():
