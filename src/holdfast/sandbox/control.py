@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -31,15 +32,20 @@ class ControlServer:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._server: asyncio.Server | None = None
-        self._folder = -1
+        self._socket: socket.socket | None = None
 
     async def start(self) -> None:
         """Listen; the path goes through a descriptor, since socket paths must be short."""
-        self._folder = os.open(self._host.folder.path, os.O_RDONLY | os.O_DIRECTORY)
-        path = f"/proc/self/fd/{self._folder}/{SOCKET}"
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        self._server = await asyncio.start_unix_server(self._serve, path)
+        folder = os.open(self._host.folder.path, os.O_RDONLY | os.O_DIRECTORY)
+        path = f"/proc/self/fd/{folder}/{SOCKET}"
+        self._socket = socket.socket(socket.AF_UNIX)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            self._socket.bind(path)
+        finally:
+            os.close(folder)
+        self._server = await asyncio.start_unix_server(self._serve, sock=self._socket)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = _Connection(self._host, writer)
@@ -56,10 +62,12 @@ class ControlServer:
             writer.close()
 
     def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-            os.close(self._folder)
+        """Listen no more, whether the loop still runs or not."""
+        if self._server is not None and self._socket is not None:
+            if not self._server.get_loop().is_closed():
+                self._server.close()
+            self._socket.close()
+            self._server = self._socket = None
 
 
 class _Connection:

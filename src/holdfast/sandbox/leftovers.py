@@ -64,7 +64,14 @@ def clean(folder: str, *, wait: float) -> None:
             for cgroup in sorted(Path(parent).glob("sbx_*")):
                 remove_cgroup(str(cgroup), wait=wait)
             remove_cgroup(parent, wait=wait)
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove(root)
+
+
+def _remove(root: Path) -> None:
+    """Remove the host process's folder, but never what is mounted in it."""
+    if os.path.ismount(root / "view"):
+        raise OSError(errno.EBUSY, "still mounted", str(root / "view"))
+    shutil.rmtree(root, ignore_errors=True)
 
 
 def kill(record: dict[str, Any]) -> None:

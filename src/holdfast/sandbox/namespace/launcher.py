@@ -60,7 +60,9 @@ def start() -> None:
     if pid == 0:
         _serve(view, runtimes, server, alive)
     os.close(server)
-    if _watch(pid, host, alive):
+    gone = _watch(pid, host, alive)
+    linux.umount(view)
+    if gone:
         leftovers.clean(str(config["folder"]), wait=5.0)
 
 
