@@ -8,8 +8,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from sandbox.fixtures import backend, sandbox_state
-from sandbox.support import create, observed, serving, shared_host, until
 
 from holdfast.errors import (
     CommandNotStarted,
@@ -20,6 +18,8 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.sandbox import AllowedHost, Ended, Limit, Sandbox
+from sandbox.fixtures import backend, sandbox_state
+from sandbox.support import create, observed, serving, shared_host, until
 
 __all__ = ["backend", "sandbox_state"]
 

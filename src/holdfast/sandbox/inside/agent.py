@@ -36,9 +36,12 @@ class Agent:
         make_ordinary: Callable[[], None],
         oom_score_fd: int | None = None,
         memory_limit: int | None = None,
+        commands_are: int | None = None,
     ) -> None:
         self.pythons, self.make_ordinary = pythons, make_ordinary
         self._oom_score_fd, self._memory = oom_score_fd, memory_limit
+        self.commands_are = commands_are
+        """The user commands become, where that is not who we are already."""
         self._next_look = 0.0
         self.relay: Relay | None = None
         self._reader, self._writer = reader, writer

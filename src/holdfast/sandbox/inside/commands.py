@@ -54,9 +54,9 @@ class Command:
         self.agent.set_oom_score(_EXPENDABLE)
         try:
             if script is not None:
-                self.pid = _fork(cwd, theirs)
+                self.pid = _fork(cwd, theirs, self.agent.commands_are)
             else:
-                self.pid = _spawn(program, argv, env, cwd, theirs)
+                self.pid = _spawn(program, argv, env, cwd, theirs, self.agent.commands_are)
         except OSError:
             for fd in (out[0], err[0], stdin[1]):
                 if fd is not None:
@@ -216,12 +216,14 @@ def _send(pid: int, number: int) -> None:
         pass
 
 
-def _fork(cwd: str, fds: tuple[int, int, int]) -> int:
+def _fork(cwd: str, fds: tuple[int, int, int], user: int | None) -> int:
     """Fork this interpreter; the child gets 0, its own session, and the pipes."""
     os.stat(cwd)
     pid = os.fork()
     if pid == 0:
         signal.set_wakeup_fd(-1)
+        if user is not None:
+            os.setresuid(user, user, user)
         os.setsid()
         for target, fd in enumerate(fds):
             os.dup2(fd, target)
@@ -230,7 +232,12 @@ def _fork(cwd: str, fds: tuple[int, int, int]) -> int:
 
 
 def _spawn(
-    program: str, argv: list[str], env: dict[str, str], cwd: str, fds: tuple[int, int, int]
+    program: str,
+    argv: list[str],
+    env: dict[str, str],
+    cwd: str,
+    fds: tuple[int, int, int],
+    user: int | None,
 ) -> int:
     """Start another program. It borrows our memory until it executes: nothing is copied."""
     started = subprocess.Popen(
@@ -242,6 +249,7 @@ def _spawn(
         cwd=cwd,
         env=env,
         start_new_session=True,
+        user=user,
     )
     started.returncode = 0  # reaped with all other children, by the agent
     return started.pid

@@ -30,14 +30,21 @@ def start() -> None:
     listeners = _listen(ports) if ports else None
     os.setgroups([])
     os.setresgid(_USER, _USER, _USER)
-    os.setresuid(_USER, _USER, _USER)
+    # Acting as the user, but not the user's to signal: this kernel does not shield its first
+    # process as Linux does. Commands become the user for good.
+    os.setresuid(0, _USER, 0)
+    linux.clear_capabilities()
     linux.set_no_new_privileges()
     linux.set_dumpable(False)
     os.umask(0o022)
     os.chdir("/workspace")
     try:
         agent = Agent(
-            channel, channel, pythons=pythons, make_ordinary=lambda: linux.set_dumpable(True)
+            channel,
+            channel,
+            pythons=pythons,
+            make_ordinary=lambda: linux.set_dumpable(True),
+            commands_are=_USER,
         )
         if listeners is not None:
             agent.relay = Relay(agent, *listeners)

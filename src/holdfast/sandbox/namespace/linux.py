@@ -145,6 +145,11 @@ def drop_all_capabilities() -> None:
                 raise
             break
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, doing="prctl(CAP_AMBIENT)")
+    clear_capabilities()
+
+
+def clear_capabilities() -> None:
+    """Empty the inheritable, permitted and effective sets."""
     header = ctypes.create_string_buffer(struct.pack("Ii", _CAPABILITY_VERSION_3, 0))
     empty = ctypes.create_string_buffer(24)
     number = _CAPSET[os.uname().machine]
