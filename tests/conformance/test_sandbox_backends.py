@@ -211,7 +211,7 @@ async def test_a_detached_program_runs_on_and_can_be_followed_and_killed(backend
         server = await sandbox.start("sh", "-c", "echo up; while :; do sleep 0.05; echo on; done")
         await until(lambda: server.logs().count("on") >= 2)
         assert server.running and server.pid
-        first = [await anext(aiter(server)) for _ in range(1)][0]
+        first = await anext(aiter(server))
         assert first.text.startswith("up") and first.stream == "stdout"
         await server.kill()
         result = await server.wait()

@@ -56,7 +56,7 @@ class Command:
             if script is not None:
                 self.pid = _fork(cwd, theirs, self.agent.commands_are)
             else:
-                self.pid = _spawn(program, argv, env, cwd, theirs, self.agent.commands_are)
+                self.pid = _spawn(program, argv, env, cwd, theirs, user=self.agent.commands_are)
         except OSError:
             for fd in (out[0], err[0], stdin[1]):
                 if fd is not None:
@@ -237,6 +237,7 @@ def _spawn(
     env: dict[str, str],
     cwd: str,
     fds: tuple[int, int, int],
+    *,
     user: int | None,
 ) -> int:
     """Start another program. It borrows our memory until it executes: nothing is copied."""

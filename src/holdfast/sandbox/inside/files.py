@@ -80,7 +80,7 @@ def listing(path: str, *, recursive: bool, limit: int) -> Iterator[bytes]:
         lines.append(line)
         size += len(line)
         if size > CHUNK:
-            yield b"\n".join(lines)
+            yield b"\n".join(lines) + b"\n"
             lines, size = [], 0
     if lines:
         yield b"\n".join(lines)

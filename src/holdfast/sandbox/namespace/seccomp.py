@@ -28,8 +28,8 @@ ALLOWED = frozenset(
     gettimeofday getuid getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch
     io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit ioprio_get ioprio_set kill
     lchown lgetxattr link linkat listen listxattr llistxattr lremovexattr lseek lsetxattr lstat
-    madvise map_shadow_stack membarrier memfd_create mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall
-    mmap mprotect mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink mremap
+    madvise map_shadow_stack membarrier memfd_create mincore mkdir mkdirat mknod mknodat
+    mlock mlock2 mlockall mmap mprotect mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink mremap
     mseal msgctl msgget msgrcv msgsnd msync munlock munlockall munmap name_to_handle_at nanosleep
     newfstatat open openat openat2 pause pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc
     pkey_free pkey_mprotect poll ppoll prctl pread64 preadv preadv2 prlimit64 process_mrelease
