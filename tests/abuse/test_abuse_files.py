@@ -9,10 +9,10 @@ import secrets
 from pathlib import Path
 
 import pytest
-from sandbox.support import create, shared_host
 
 from holdfast.errors import Refused, SandboxError, SandboxFileError
 from holdfast.sandbox.snapshots import get_snapshot, keep
+from sandbox.support import create, shared_host
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ async def test_a_tree_too_deep_to_keep_is_refused_and_leaves_nothing() -> None:
 def test_a_layer_is_copied_without_following_links(
     tmp_path: Path, secret: tuple[Path, str]
 ) -> None:
-    path, token = secret
+    path, _ = secret
     upper = tmp_path / "upper"
     (upper / "workspace").mkdir(parents=True)
     (upper / "workspace/out").symlink_to(path)

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from sandbox.support import require, until
 
 from holdfast.sandbox import Host, leftovers
+from sandbox.support import require, until
 
 PROGRAM = """
 import asyncio, json, sys

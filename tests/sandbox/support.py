@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,9 @@ def shared_host() -> Host:
 def why_not(backend: str) -> str | None:
     """Why a backend can't be tested here, or None if it can."""
     if backend not in _reasons:
-        probe = asyncio.run(shared_host().probe(backend)).probe
+        host = shared_host()
+        with ThreadPoolExecutor(1) as apart:  # also from within a running loop
+            probe = apart.submit(lambda: asyncio.run(host.probe(backend))).result().probe
         _reasons[backend] = None if probe.works else probe.reason
     return _reasons[backend]
 

@@ -19,6 +19,8 @@ class Question:
     name: str | None
     """None where the labels hold bytes no host name has."""
     kind: int
+    shown: str
+    """The name for people, whatever is in it."""
     raw: bytes
     """The question as it was asked, to be repeated in the answer."""
 
@@ -40,8 +42,8 @@ def parse(message: bytes) -> Question | None:
     if place + 5 > len(message):
         return None
     kind = struct.unpack_from("!H", message, place + 1)[0]
-    name = _joined(labels)
-    return Question(id, name, kind, message[_HEADER.size : place + 5])
+    shown = repr(b".".join(labels))[2:-1]
+    return Question(id, _joined(labels), kind, shown, message[_HEADER.size : place + 5])
 
 
 def _joined(labels: list[bytes]) -> str | None:

@@ -57,10 +57,11 @@ class Proxy:
         authority: Authority | None,
         record: Callable[[EgressRecord], None],
         *,
-        resolve: addresses.Resolve = addresses.resolve,
+        resolve: addresses.Resolve | None = None,
     ) -> None:
         self._sandbox_id, self._listeners, self._network = sandbox_id, listeners, network
-        self._authority, self._record, self._resolve = authority, record, resolve
+        self._authority, self._record = authority, record
+        self._resolve = resolve or addresses.resolve
         self._addresses: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -107,7 +108,7 @@ class Proxy:
             return None
         name = question.name.lower() if question.name else None
         if name is None or self._network.rule(name) is None:
-            self._refused_name(question.name or "(no host name)")
+            self._refused_name(question.shown)
             return names.answer(question, names.REFUSED)
         if name not in self._addresses and len(self._addresses) >= _MOST_NAMES:
             self._refused(name, None, f"more than {_MOST_NAMES} names")

@@ -84,6 +84,8 @@ def run(script: Script) -> NoReturn:
     _take_place(script)
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = sys.modules["builtins"]
+    if "__annotations__" in vars(sys.modules["__main__"]):
+        main.__dict__["__annotations__"] = {}
     sys.modules["__main__"] = main
     interrupted = False
     try:
@@ -159,7 +161,7 @@ def _execute(script: Script, main: types.ModuleType) -> None:
     if script.kind == "code":
         sys.argv = ["-c", *script.argv[3:]]
         sys.path.insert(0, "")
-        code = compile(script.argv[2], "<string>", "exec", dont_inherit=True)
+        code = _compiled(script, script.argv[2], "<string>")
     else:
         path = script.argv[1]
         sys.argv = script.argv[1:]
@@ -169,8 +171,17 @@ def _execute(script: Script, main: types.ModuleType) -> None:
         main.__dict__["__cached__"] = None
         with open(path, "rb") as file:
             source = file.read()
-        code = compile(source, main.__dict__["__file__"], "exec", dont_inherit=True)
+        code = _compiled(script, source, main.__dict__["__file__"])
     exec(code, main.__dict__)  # noqa: S102 - running the given program is the purpose
+
+
+def _compiled(script: Script, source: str | bytes, name: str) -> types.CodeType:
+    """The program as code. What can't be compiled is left to a fresh interpreter to complain of,
+    since it reads files by other rules than strings."""
+    try:
+        return compile(source, name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, UnicodeError):
+        os.execve(script.program, script.argv, script.env)  # noqa: S606 - the program it asked for
 
 
 def _take_place(script: Script) -> None:
