@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from sandbox.programs import FILES, Program, programs
 from sandbox.support import create, require
 

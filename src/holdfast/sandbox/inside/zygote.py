@@ -84,8 +84,8 @@ def run(script: Script) -> NoReturn:
     _take_place(script)
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = sys.modules["builtins"]
-    if "__annotations__" in vars(sys.modules["__main__"]):
-        main.__dict__["__annotations__"] = {}
+    if hasattr(sys.modules["__main__"], "__annotations__"):
+        main.__annotations__ = {}
     sys.modules["__main__"] = main
     interrupted = False
     try:

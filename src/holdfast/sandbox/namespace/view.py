@@ -151,10 +151,17 @@ def link_interpreters(home: Path, runtimes: Runtimes) -> None:
     name = os.path.basename(runtimes.python_executable)
     for alias in {"python", "python3", name}:
         (home / "bin" / alias).symlink_to(inside_python(runtimes))
-    if runtimes.node_prefix is not None:
-        for program in ("node", "npm", "npx"):
-            if Path(runtimes.node_prefix, "bin", program).exists():
-                (home / "bin" / program).symlink_to(f"/opt/holdfast/node/bin/{program}")
+    if runtimes.node_prefix is None:
+        return
+    node = "/opt/holdfast/node/bin/node"
+    (home / "bin/node").symlink_to(node)
+    for program in ("npm", "npx"):
+        # By the script itself: packaged as a wheel, node's own links to it are copies that fail.
+        script = f"lib/node_modules/npm/bin/{program}-cli.js"
+        if Path(runtimes.node_prefix, script).is_file():
+            caller = home / "bin" / program
+            caller.write_text(f'#!/bin/sh\nexec {node} /opt/holdfast/node/{script} "$@"\n')
+            caller.chmod(0o755)
 
 
 def _devices(root: Path) -> None:
