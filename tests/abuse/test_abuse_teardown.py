@@ -75,11 +75,10 @@ async def test_a_host_killed_with_9_leaves_nothing(started, backend: str) -> Non
     process.wait()
     killed = time.monotonic()
     await until(lambda: not _processes_of(folder.name), 5)
-    if backend == "namespace":
-        await until(lambda: not folder.exists(), 5)
-        await until(lambda: not _cgroups_of(folder.name), 5)
-        assert time.monotonic() - killed < 2.5
-    assert not list(state.glob("hosts/*")) or backend == "gvisor"
+    await until(lambda: not folder.exists(), 5)
+    await until(lambda: not _cgroups_of(folder.name), 5)
+    assert time.monotonic() - killed < 2.5
+    assert not list(state.glob("hosts/*"))
 
 
 async def test_what_even_the_launcher_left_is_swept_at_the_next_start(tmp_path: Path) -> None:

@@ -287,3 +287,18 @@ async def test_the_command_line_lists_enters_and_stops_sandboxes() -> None:
     missing = await cli("stop", "sbx_none", "--json")
     assert missing.returncode == 3 and json.loads(missing.stdout)["error"]["kind"] == "NotFound"
     assert json.loads((await cli("gc", "--json")).stdout) == {"swept": []}
+
+
+def test_output_can_not_take_over_a_terminal() -> None:
+    from holdfast.cli.sandbox import tame
+
+    assert tame("a\x1b[31mred\x1b[0m\tb\r\n") == "a\x1b[31mred\x1b[0m\tb\r\n"
+    for hostile in (
+        "\x1b]0;title\x07",
+        "\x1b[2J",
+        "\x1b]52;c;aGk=\x07",
+        "\x9b31m",
+        "\x1bP+q\x1b\\",
+        "\x08",
+    ):
+        assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in tame(hostile))

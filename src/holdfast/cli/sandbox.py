@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict
@@ -126,13 +127,24 @@ async def _follow(sandbox: Sandbox, options: argparse.Namespace) -> int:
 
 
 def _write_out(text: str) -> None:
-    sys.stdout.write(text)
+    sys.stdout.write(tame(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
 
 
 def _write_err(text: str) -> None:
-    sys.stderr.write(text)
+    sys.stderr.write(tame(text) if sys.stderr.isatty() else text)
     sys.stderr.flush()
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def tame(text: str) -> str:
+    """Text that can't take over a terminal: colours stay, every other control is shown as text."""
+    kept = _COLOUR.findall(text)
+    parts = [_CONTROL.sub(lambda m: f"\\x{ord(m.group()):02x}", p) for p in _COLOUR.split(text)]
+    return "".join(part + colour for part, colour in zip(parts, [*kept, ""], strict=True))
 
 
 def _as_json(sandbox_id: str, result: CommandResult) -> dict[str, Any]:

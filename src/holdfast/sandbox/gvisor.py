@@ -23,7 +23,8 @@ from holdfast.errors import SandboxError, SandboxUnavailable
 from holdfast.sandbox import leftovers, runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Usage
 from holdfast.sandbox.inside import frames
-from holdfast.sandbox.namespace import cgroups, launcher, view
+from holdfast.sandbox.janitor import Janitor, command
+from holdfast.sandbox.namespace import cgroups, view
 from holdfast.sandbox.probing import try_out
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder
@@ -88,6 +89,7 @@ class GvisorBackend:
         self._runtimes: view.Runtimes | None = None
         self._cgroups: cgroups.Cgroups | None = None
         self._platform = "systrap"
+        self._janitor: Janitor | None = None
 
     async def probe(self) -> Probe:
         if shutil.which("runsc") is None:
@@ -150,6 +152,7 @@ class GvisorBackend:
         for folder in (self._folder.path, self._home):
             folder.chmod(0o711)
         (self._home / "root").mkdir(exist_ok=True)
+        self._janitor = Janitor(self._folder.path)
         return found
 
     def _make_cgroup(self, id: str, spec: Spec) -> cgroups.Cgroup | None:
@@ -167,7 +170,7 @@ class GvisorBackend:
     def _config(self, id: str, spec: Spec) -> dict[str, Any]:
         assert self._runtimes is not None
         ports = ",".join(str(port) for port in spec.network.ports)
-        words = launcher.command(
+        words = command(
             view.inside_python(self._runtimes),
             "/lib-holdfast",
             "holdfast.sandbox.inside.standalone",
@@ -250,6 +253,9 @@ class GvisorBackend:
 
     def close(self) -> None:
         """Nothing runs but the containers, which end with their channels."""
+        if self._janitor is not None:
+            self._janitor.close()
+            self._janitor = None
 
 
 def _mount(place: str, kind: str, *options: str) -> dict[str, Any]:

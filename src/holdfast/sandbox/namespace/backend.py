@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import SandboxError, SandboxUnavailable
-from holdfast.sandbox import leftovers, runtimes
+from holdfast.sandbox import janitor, leftovers, runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Usage
 from holdfast.sandbox.namespace import cgroups, launcher
 from holdfast.sandbox.probing import try_out
@@ -226,7 +226,7 @@ class NamespaceBackend:
             "library": library,
         }
         python = getattr(sys, "_base_executable", sys.executable)
-        words = launcher.command(python, library, f"{launcher.__name__}", "start")
+        words = janitor.command(python, library, launcher.__name__, "start")
         process = subprocess.Popen(
             [words[0], "-I", "-S", *words[1:]],
             stdin=subprocess.PIPE,

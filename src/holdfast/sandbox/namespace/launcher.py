@@ -9,41 +9,21 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import sys
 from typing import Any
 
 from holdfast.sandbox import leftovers
+from holdfast.sandbox.janitor import command, ignore_the_terminal, wait_for_end
 from holdfast.sandbox.namespace import linux
 from holdfast.sandbox.namespace.view import Runtimes, build, inside_python, python_paths
-
-BOOT = """
-import sys, types
-def holdfast_boot(library):
-    del sys.path[0]
-    for name, path in (("holdfast", None), ("holdfast.sandbox", library)):
-        module = types.ModuleType(name)
-        module.__path__ = [path] if path else []
-        sys.modules[name] = module
-"""
-"""Makes `holdfast.sandbox` importable without running the package's own `__init__`."""
-
-
-def command(python: str, library: str, module: str, call: str, *arguments: str) -> list[str]:
-    """The command line that calls a function of this package in a bare interpreter."""
-    code = f"{BOOT}\nholdfast_boot({library!r})\nfrom {module} import {call}\n{call}()\n"
-    return [python, "-c", code, *arguments]
 
 
 def start() -> None:
     """Entry point: the configuration is on standard input, as one JSON object."""
     config: dict[str, Any] = json.load(sys.stdin)
-    host = os.pidfd_open(int(config["host_pid"]))
     alive, server = int(config["alive_fd"]), int(config["server_fd"])
-    os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_the_terminal()
     runtimes = Runtimes.from_json(config["runtimes"])
     view = str(config["view"])
     _own_mounts()
@@ -60,7 +40,10 @@ def start() -> None:
     if pid == 0:
         _serve(view, runtimes, server, alive)
     os.close(server)
-    gone = _watch(pid, host, alive)
+    fork_server = os.pidfd_open(pid)
+    gone = wait_for_end(int(config["host_pid"]), alive, fork_server)
+    signal.pidfd_send_signal(fork_server, signal.SIGKILL)
+    os.waitpid(pid, 0)
     linux.umount(view)
     if gone:
         leftovers.clean(str(config["folder"]), wait=5.0)
@@ -102,15 +85,3 @@ def _serve(view: str, runtimes: Runtimes, server: int, alive: int) -> None:
         *sorted(python_paths(runtimes)),
     )
     os.execve(words[0], words, {"LANG": "C.UTF-8"})  # noqa: S606 - our own interpreter
-
-
-def _watch(server_pid: int, host: int, alive: int) -> bool:
-    """Wait until the host or the fork server is gone; whether it was the host."""
-    server = os.pidfd_open(server_pid)
-    waiting = select.poll()
-    for fd in (host, alive, server):
-        waiting.register(fd, select.POLLIN)
-    gone = {fd for fd, _ in waiting.poll()}
-    signal.pidfd_send_signal(server, signal.SIGKILL)
-    os.waitpid(server_pid, 0)
-    return host in gone or alive in gone
