@@ -6,10 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help demo test check format bench crash lock clean setup
+.PHONY: help demo test check format bench crash lock clean setup gvisor bench-sandbox
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(STAMP): requirements-dev.lock pyproject.toml scripts/setup.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash scripts/setup.sh
@@ -32,6 +32,12 @@ check: $(STAMP) ## format, lint, types, import layers
 format: $(STAMP) ## let ruff format and fix what it can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+gvisor: ## install gVisor's runsc, for the stronger sandbox backend (Debian, as root)
+	@bash scripts/gvisor.sh
+
+bench-sandbox: $(STAMP) ## measure the sandbox against subprocess, bubblewrap and runsc
+	@$(BIN)/python bench/sandbox.py
 
 lock: $(STAMP) ## lock the dependencies anew
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock pyproject.toml

@@ -20,7 +20,7 @@ PROGRAM = """
 import asyncio, json, sys
 from holdfast.sandbox import Host, Sandbox
 async def main():
-    host = Host(sys.argv[1], pool=2)
+    host = Host(sys.argv[1], pool=2, packages=())
     made = [await Sandbox.create(backend=sys.argv[2], host=host, timeout=60) for _ in range(3)]
     for sandbox in made:
         await sandbox.start("sh", "-c", "trap '' TERM HUP; (setsid sleep 300 &); sleep 300")

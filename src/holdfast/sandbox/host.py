@@ -68,7 +68,7 @@ class Host:
         self._probes: dict[str, Probe] = {}
         self._backends: dict[str, Backend] = {}
         self._make: dict[str, Callable[[], Backend]] = {
-            "microvm": lambda: MicrovmBackend(self.folder),
+            "microvm": lambda: MicrovmBackend(self.folder, self.state, packages=packages),
             "gvisor": lambda: GvisorBackend(self.folder, self.state, packages=packages),
             "namespace": lambda: NamespaceBackend(
                 self.folder, self.state, packages=packages, use_cgroups=use_cgroups

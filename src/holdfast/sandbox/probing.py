@@ -14,13 +14,13 @@ from holdfast.sandbox.spec import Spec
 _LIMIT = 30.0
 
 
-async def try_out(backend: Backend, warnings: tuple[str, ...] = ()) -> Probe:
+async def try_out(backend: Backend, warnings: tuple[str, ...] = (), limit: float = _LIMIT) -> Probe:
     """Whether a sandbox of this backend comes up, echoes, and goes."""
     try:
-        async with asyncio.timeout(_LIMIT):
+        async with asyncio.timeout(limit):
             said = await _echo(backend)
     except TimeoutError:
-        return Probe(False, f"no answer within {_LIMIT:.0f} s")
+        return Probe(False, f"no answer within {limit:.0f} s")
     except (HoldfastError, OSError) as error:
         return Probe(False, str(error).splitlines()[0])
     if said != b"holdfast\n":

@@ -1,13 +1,15 @@
 """The agent as a program of its own, for backends that start it rather than fork it.
 
-Its channel is its standard input, a socket. It starts as the sandbox's root, which is nobody
-on the host, takes the ports it needs, and becomes the sandbox's user before anything else runs.
+Its channel is its standard input, a socket, or its standard streams. It starts as the sandbox's
+root, which is nobody on the host, takes the ports it needs, and becomes the sandbox's user before
+anything else runs.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import stat
 import sys
 
 from holdfast.sandbox.inside import zygote
@@ -22,7 +24,9 @@ def start() -> None:
     """Entry point: arguments are the ports to relay (comma-separated, or empty) and our names."""
     ports = [int(port) for port in sys.argv[1].split(",") if port]
     pythons = frozenset(sys.argv[2:])
-    channel = os.dup(0)
+    # A socket goes both ways; where the two streams are pipes, each has its own.
+    reader = os.dup(0)
+    writer = reader if stat.S_ISSOCK(os.fstat(0).st_mode) else os.dup(1)
     silence = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(silence, fd)
@@ -40,8 +44,8 @@ def start() -> None:
     os.chdir("/workspace")
     try:
         agent = Agent(
-            channel,
-            channel,
+            reader,
+            writer,
             pythons=pythons,
             make_ordinary=lambda: linux.set_dumpable(True),
             commands_are=_USER,
