@@ -52,7 +52,7 @@ def outside(count: int, *words: str, cwd: str | None = None) -> list[float]:
     times = []
     for _ in range(count):
         began = time.perf_counter()
-        subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd, check=True)
+        subprocess.run(words, capture_output=True, cwd=cwd, check=True)
         times.append(time.perf_counter() - began)
     return times
 
@@ -196,7 +196,7 @@ async def memory_and_many(host: Host) -> None:
     for sandbox in idle:
         text = Path(f"/proc/{sandbox._instance.pid}/smaps_rollup").read_text()
         shares.append(
-            next(int(l.split()[1]) / 1024 for l in text.splitlines() if l.startswith("Pss:"))
+            next(int(x.split()[1]) / 1024 for x in text.splitlines() if x.startswith("Pss:"))
         )
     note("namespace: memory per idle sandbox (MB, proportional)", shares, "MB")
     await asyncio.gather(*(s.stop() for s in idle))
@@ -236,9 +236,8 @@ async def main() -> None:
     parser.add_argument("--count", type=int, default=50)
     options = parser.parse_args()
     load = os.getloadavg()[0]
-    print(
-        f"{os.uname().machine}, {os.cpu_count()} processors, kernel {os.uname().release}, load {load:.2f}"
-    )
+    kernel = os.uname()
+    print(f"{kernel.machine}, {os.cpu_count()} processors, {kernel.release}, load {load:.2f}")
     peers(options.count)
     with tempfile.TemporaryDirectory(prefix="hf-") as state:
         for name in ("namespace", "gvisor"):
