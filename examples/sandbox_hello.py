@@ -6,7 +6,7 @@ from holdfast.sandbox import Sandbox, default_host
 
 FILES = {
     "slug.py": "def slug(text):\n    return '-'.join(text.lower().split())\n",
-    "test_slug.py": "from slug import slug\n\n\ndef test_slug():\n    assert slug('A  b') == 'a-b'\n",
+    "test_slug.py": "from slug import slug\n\ndef test_slug():\n    assert slug('A b') == 'a-b'\n",
 }
 
 

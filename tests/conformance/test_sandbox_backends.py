@@ -132,6 +132,16 @@ async def test_a_character_cut_in_two_by_streaming_arrives_whole(backend: str) -
     assert "".join(said) == "→"
 
 
+async def test_what_a_listener_raises_reaches_whoever_waits(backend: str) -> None:
+    def heard(text: str) -> None:
+        raise LookupError(text)
+
+    async with await create(backend) as sandbox:
+        with pytest.raises(LookupError, match="said"):
+            await sandbox.shell("echo said; sleep 60", on_stdout=heard)
+        assert (await sandbox.run("echo", "on")).stdout == "on\n"
+
+
 async def test_environment_and_working_folder_are_as_given_and_nothing_more(backend: str) -> None:
     async with await create(backend, env={"A": "1"}) as sandbox:
         await sandbox.mkdir("sub")

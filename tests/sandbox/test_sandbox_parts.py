@@ -174,6 +174,7 @@ def test_cgroups_of_version_2_are_made_beside_our_own_with_limits_handed_down(
             "cg/system.slice/cgroup.subtree_control": "cpu memory pids",
             "cg/cgroup.subtree_control": "",
             "cg/system.slice/holdfast-x/cgroup.subtree_control": "",
+            "cg/system.slice/holdfast-x/sbx_1/memory.swap.max": "max",
             "mountinfo": f"30 1 0:1 / {tmp_path}/cg rw - cgroup2 cgroup2 rw\n",
             "own": "0::/system.slice/app.service\n",
         },

@@ -60,6 +60,7 @@ class Command:
         keep_latest: bool,
         on_stdout: OnText | None = None,
         on_stderr: OnText | None = None,
+        on_start: Callable[[], None],
         on_end: Callable[[CommandResult], None],
     ) -> None:
         self.id, self.argv = id, argv
@@ -69,11 +70,12 @@ class Command:
         self._callbacks: dict[Stream, OnText | None] = {"stdout": on_stdout, "stderr": on_stderr}
         decoder = codecs.getincrementaldecoder("utf-8")
         self._decoders = {s: decoder("replace") for s in _STREAMS.values()}
-        self._on_end = on_end
+        self._on_start, self._on_end = on_start, on_end
         self._chunks: deque[Output] = deque()
         self._dropped = 0
         self._size = 0
         self._news = asyncio.Event()
+        self._failure: Exception | None = None
         self._began = time.monotonic()
         loop = asyncio.get_running_loop()
         self.started: asyncio.Future[Header] = loop.create_future()
@@ -87,6 +89,9 @@ class Command:
             self._output(_STREAMS.get(header.get("fd"), "stdout"), payload)
         elif event == "started":
             self.pid = header["pid"] if isinstance(header.get("pid"), int) else None
+            if not self.started.done():
+                # At once: its end may already be in the bytes that came with this.
+                self._on_start()
             self._settle(header)
         elif event == "error":
             self._settle(header)
@@ -114,10 +119,16 @@ class Command:
 
     def _tell(self, stream: Stream, data: bytes, *, final: bool) -> None:
         callback = self._callbacks[stream]
-        if callback is not None:
-            text = self._decoders[stream].decode(data, final)
-            if text:
-                callback(text)
+        if callback is None or self._failure is not None:
+            return
+        text = self._decoders[stream].decode(data, final)
+        if not text:
+            return
+        try:
+            callback(text)
+        except Exception as error:  # noqa: BLE001 - raised to whoever waits for the command
+            self._failure = error
+            self._channel.tell("kill", command=self.key, how=Ended.STOPPED.value)
 
     def _finish(self, header: Header) -> None:
         try:
@@ -168,8 +179,11 @@ class Command:
         return b"".join(chunk.data for chunk in self._chunks).decode("utf-8", "replace")
 
     async def wait(self) -> CommandResult:
-        """Its result, once it has ended."""
-        return await asyncio.shield(self._result)
+        """Its result, once it has ended; raises what `on_stdout` or `on_stderr` raised."""
+        result = await asyncio.shield(self._result)
+        if self._failure is not None:
+            raise self._failure
+        return result
 
     def __aiter__(self) -> AsyncIterator[Output]:
         return self._iterate()

@@ -181,6 +181,7 @@ class Host:
             await pool.drain()
         if self._control is not None:
             self._control.close()
+            self._control = None
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
@@ -188,6 +189,8 @@ class Host:
         if self.closed:
             return
         self.closed = True
+        if self._control is not None:
+            self._control.close()
         self.folder.release()
         for backend in self._backends.values():
             backend.close()

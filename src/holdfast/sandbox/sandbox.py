@@ -424,6 +424,15 @@ class Sandbox:
         folder = _inside(cwd or WORKSPACE)
         most = size(max_output)
         record = CommandRecord(new_id("cmd"), self.id, argv, folder, datetime.now(UTC))
+        watchdog: asyncio.TimerHandle | None = None
+
+        def started() -> None:
+            nonlocal watchdog
+            if limit is not None:
+                watchdog = self._loop.call_later(limit + _GRACE, self._agent_failed)
+            self._commands[record.id] = command
+            self.host.tell(lambda observer: observer.command_started(record))
+
         command = Command(
             record.id,
             argv,
@@ -433,9 +442,9 @@ class Sandbox:
             keep_latest=keep_latest,
             on_stdout=on_stdout,
             on_stderr=on_stderr,
+            on_start=started,
             on_end=lambda result: self._command_ended(record, result, watchdog),
         )
-        watchdog = None
         header = {
             "argv": list(argv),
             "env": {**self._env, **_checked_env(env or {})},
@@ -452,10 +461,6 @@ class Sandbox:
             self._channel.drop(command.key)
             failure = file_error(told)
             raise CommandNotStarted(failure.message, errno=failure.errno, path=failure.path)
-        if limit is not None:
-            watchdog = self._loop.call_later(limit + _GRACE, self._agent_failed)
-        self._commands[record.id] = command
-        self.host.tell(lambda observer: observer.command_started(record))
         return command
 
     def _agent_failed(self) -> None:

@@ -16,6 +16,8 @@ from holdfast.sandbox.spec import Limits
 
 CONTROLLERS = ("memory", "pids", "cpu")
 _PERIOD = 100_000
+_ONLY_WITH_SWAP = ("memory.memsw.limit_in_bytes", "memory.swap.max")
+"""Files a kernel without accounting of swap does not have."""
 
 
 @dataclass(slots=True)
@@ -63,7 +65,10 @@ class Cgroup:
         return list(dict.fromkeys(self.folders.values()))
 
     def write(self, controller: str, file: str, value: str) -> None:
-        Path(self.folders[controller], file).write_text(value)
+        path = Path(self.folders[controller], file)
+        if file in _ONLY_WITH_SWAP and not path.exists():
+            return
+        path.write_text(value)
 
     def open_for_joining(self) -> list[int]:
         """Descriptors a process writes "0" to in order to join."""
