@@ -137,17 +137,7 @@ class GvisorBackend:
     def _prepare(self) -> view.Runtimes:
         """The root folder every container starts from."""
         found = runtimes.find(self._state, self._packages)
-        root = self._home / "skeleton"
-        root.mkdir(parents=True, exist_ok=True)
-        view.skeleton(root, found, (view.UID, view.GID))
-        for name in (
-            "lib-holdfast",
-            "opt/holdfast/bin",
-            "opt/holdfast/python",
-            "opt/holdfast/node",
-        ):
-            (root / name).mkdir(parents=True, exist_ok=True)
-        view.link_interpreters(root / "opt/holdfast", found)
+        view.standalone(self._home / "skeleton", found, (view.UID, view.GID))
         # runsc's helpers are nobody, and must reach it.
         for folder in (self._folder.path, self._home):
             folder.chmod(0o711)

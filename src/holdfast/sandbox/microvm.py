@@ -138,17 +138,8 @@ class MicrovmBackend:
 
     def _prepare(self) -> view.Runtimes:
         found = runtimes.find(self._state, self._packages)
-        root = self._folder.path / "microvm"
-        root.mkdir()
-        view.skeleton(root, found, (os.geteuid(), os.getegid()))
-        for name in (
-            "lib-holdfast",
-            "opt/holdfast/bin",
-            "opt/holdfast/python",
-            "opt/holdfast/node",
-        ):
-            (root / name).mkdir(parents=True, exist_ok=True)
-        view.link_interpreters(root / "opt/holdfast", found)
+        owner = (os.geteuid(), os.getegid())
+        view.standalone(self._folder.path / "microvm", found, owner)
         return found
 
     def _volumes(self, microsandbox: Any) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,13 +23,15 @@ from typing import Self
 
 from holdfast.current import current_step
 from holdfast.durations import Duration, seconds
-from holdfast.errors import CommandNotStarted, NotFound, SandboxError, SandboxGone, UsageError
+from holdfast.errors import CommandNotStarted, NotFound, SandboxError, SandboxGone
 from holdfast.ids import new_id
 from holdfast.records import CommandRecord, EgressRecord, SandboxRecord
 from holdfast.sandbox import remote
+from holdfast.sandbox.arguments import check_arguments, checked_env, inside
 from holdfast.sandbox.base import Backend, Instance, Usage
 from holdfast.sandbox.channel import Channel, file_error
 from holdfast.sandbox.command import Command, Judge, OnText
+from holdfast.sandbox.egress import trust
 from holdfast.sandbox.egress.proxy import Proxy
 from holdfast.sandbox.egress.relay import Relay
 from holdfast.sandbox.host import BackendName, Host, IsolationName, default_host
@@ -47,19 +48,7 @@ from holdfast.sandbox.spec import DEFAULT_OUTPUT, DEFAULT_TIMEOUT, Limits, Runti
 _CHUNK = 512 * 1024
 _MOST_ENTRIES = 200_000
 _MOST_READ = 64 * 1024 * 1024
-_MOST_ARGUMENTS = 1024 * 1024
 _GRACE = 5.0  # beyond a command's time limit, until the host ends the sandbox itself
-
-_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-_OWN_AUTHORITY = f"{HOME}/.holdfast/authority.pem"
-_OWN_BUNDLE = f"{HOME}/.holdfast/certificates.pem"
-_BUNDLE_VARIABLES = (
-    "SSL_CERT_FILE",
-    "REQUESTS_CA_BUNDLE",
-    "CURL_CA_BUNDLE",
-    "GIT_SSL_CAINFO",
-    "PIP_CERT",
-)
 
 BASE_ENV = {
     "PATH": f"/opt/holdfast/bin:{HOME}/.local/bin:/usr/local/bin:/usr/bin:/bin",
@@ -119,7 +108,7 @@ class Sandbox:
         service = host or default_host()
         kept = _as_snapshot(source, service.state)
         layers = kept.layers() if kept is not None else ()
-        spec = Spec(runtime, limits, allowed, layers, _checked_env(env or {}))
+        spec = Spec(runtime, limits, allowed, layers, checked_env(env or {}))
         chosen = await service.choose(backend, min_isolation)
         await service.serve()
         instance = await service.launch(chosen, spec)
@@ -165,24 +154,13 @@ class Sandbox:
 
     async def _connect(self) -> None:
         """Serve its network, if it has one."""
-        listeners = self._instance.listeners
-        if listeners is None and not self._instance.relayed:
+        if self._instance.listeners is None and not self._instance.relayed:
             return
         network = self._spec.network
         authority = self.host.authority() if any(h.headers for h in network.allow) else None
-        if authority is not None:
-            bundle = Path(_CERTIFICATES).read_text() if Path(_CERTIFICATES).is_file() else ""
-            await self.write_files(
-                {_OWN_BUNDLE: bundle + authority.certificate, _OWN_AUTHORITY: authority.certificate}
-            )
-        trusted = _OWN_BUNDLE if authority is not None else _CERTIFICATES
-        self._env = {
-            **BASE_ENV,
-            **dict.fromkeys(_BUNDLE_VARIABLES, trusted),
-            **({"NODE_EXTRA_CA_CERTS": _OWN_AUTHORITY} if authority is not None else {}),
-            **self._spec.env,
-        }
-        self._proxy = Proxy(self.id, listeners, network, authority, self._egress)
+        await self.write_files(trust.files(authority))
+        self._env = {**BASE_ENV, **trust.variables(authority), **self._spec.env}
+        self._proxy = Proxy(self.id, self._instance.listeners, network, authority, self._egress)
         await self._proxy.start()
         if self._instance.relayed:
             self._relay = Relay(self._channel, self._proxy)
@@ -419,9 +397,9 @@ class Sandbox:
         on_stderr: OnText | None,
     ) -> Command:
         self._must_run()
-        _check_arguments(argv)
+        check_arguments(argv)
         limit = seconds(timeout) if timeout is not None else None
-        folder = _inside(cwd or WORKSPACE)
+        folder = inside(cwd or WORKSPACE)
         most = size(max_output)
         record = CommandRecord(new_id("cmd"), self.id, argv, folder, datetime.now(UTC))
         watchdog: asyncio.TimerHandle | None = None
@@ -447,7 +425,7 @@ class Sandbox:
         )
         header = {
             "argv": list(argv),
-            "env": {**self._env, **_checked_env(env or {})},
+            "env": {**self._env, **checked_env(env or {})},
             "cwd": folder,
             "stdin": stdin,
             "timeout": limit,
@@ -513,7 +491,7 @@ class Sandbox:
         self._must_run()
         for path, content in files.items():
             raw = content.encode() if isinstance(content, str) else content
-            target = _inside(path)
+            target = inside(path)
             for start in range(0, max(len(raw), 1), _CHUNK):
                 await self._channel.request(
                     "write", raw[start : start + _CHUNK], path=target, append=start > 0, mode=mode
@@ -522,7 +500,7 @@ class Sandbox:
     async def read_file(self, path: str, *, limit: int = _MOST_READ) -> bytes:
         """A regular file's content; a larger one than `limit` bytes is refused."""
         self._must_run()
-        _, data = await self._channel.collect("read", path=_inside(path), limit=limit, most=limit)
+        _, data = await self._channel.collect("read", path=inside(path), limit=limit, most=limit)
         return data
 
     async def read_text(self, path: str) -> str:
@@ -533,7 +511,7 @@ class Sandbox:
         """What lies in a folder, sorted; paths are relative to it."""
         self._must_run()
         _, data = await self._channel.collect(
-            "list", path=_inside(path), recursive=recursive, limit=_MOST_ENTRIES, most=_MOST_READ
+            "list", path=inside(path), recursive=recursive, limit=_MOST_ENTRIES, most=_MOST_READ
         )
         entries = [FileInfo(**json.loads(line)) for line in data.splitlines()]
         return sorted(entries, key=lambda entry: entry.path)
@@ -541,12 +519,12 @@ class Sandbox:
     async def mkdir(self, path: str) -> None:
         """Make a folder and those above it; one that exists is fine."""
         self._must_run()
-        await self._channel.request("mkdir", path=_inside(path))
+        await self._channel.request("mkdir", path=inside(path))
 
     async def remove(self, path: str) -> None:
         """Remove a file, or a folder with all it holds."""
         self._must_run()
-        await self._channel.request("remove", path=_inside(path))
+        await self._channel.request("remove", path=inside(path))
 
 
 def _as_snapshot(source: str | Path | Snapshot | None, state: Path) -> Snapshot | None:
@@ -559,29 +537,3 @@ def _as_snapshot(source: str | Path | Snapshot | None, state: Path) -> Snapshot 
 
 async def _feed(command: Command, data: bytes | str) -> None:
     await command.write_stdin(data, last=True)
-
-
-def _inside(path: str) -> str:
-    """A path in the sandbox: absolute, or below the workspace."""
-    if "\0" in path:
-        raise UsageError("a path can't hold a zero byte")
-    return posixpath.normpath(posixpath.join(WORKSPACE, path))
-
-
-def _checked_env(env: Mapping[str, str]) -> dict[str, str]:
-    for name, value in env.items():
-        if not name or "=" in name or "\0" in name + value:
-            raise UsageError(f"{name!r} is no environment variable")
-    return dict(env)
-
-
-def _check_arguments(argv: tuple[str, ...]) -> None:
-    if any("\0" in word for word in argv):
-        raise UsageError("an argument can't hold a zero byte")
-    if not argv[0]:
-        raise UsageError("no command given")
-    if sum(len(os.fsencode(word)) + 1 for word in argv) > _MOST_ARGUMENTS:
-        raise UsageError(
-            f"the arguments are longer than {_MOST_ARGUMENTS} bytes",
-            hint="write them to a file in the sandbox, or pass them as stdin",
-        )

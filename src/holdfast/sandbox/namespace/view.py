@@ -98,13 +98,19 @@ def build(
 def _operating_system(root: Path) -> None:
     (root / "usr").mkdir()
     linux.bind_read_only("/usr", str(root / "usr"))
+    _os_links(root)
+    for name in own_os_folders():
+        linux.bind_read_only(f"/{name}", str(root / name))
+
+
+def _os_links(root: Path) -> None:
+    """/bin, /lib and the like: links where the host has links, else folders to mount on."""
     for name in _OS_LINKS:
         host = Path("/", name)
         if host.is_symlink():
             (root / name).symlink_to(os.readlink(host))
         elif host.is_dir():
             (root / name).mkdir()
-            linux.bind_read_only(str(host), str(root / name))
 
 
 def own_os_folders() -> list[str]:
@@ -187,18 +193,22 @@ def skeleton(root: Path, runtimes: Runtimes, owner: tuple[int, int]) -> None:
         (root / name).chmod(0o1777)
     for path in (WORKSPACE, HOME):
         (root / path[1:]).mkdir(parents=True)
-    for name in _OS_LINKS:
-        host = Path("/", name)
-        if host.is_symlink():
-            (root / name).symlink_to(os.readlink(host))
-        elif host.is_dir():
-            (root / name).mkdir()
+    _os_links(root)
     _built_in_path(root, runtimes)
     _settings(root / "etc")
     # All of it is the sandbox's own: an overlay can't copy up what belongs to a user it lacks.
     for folder, folders, files in os.walk(root):
         for name in (".", *folders, *files):
             os.chown(os.path.join(folder, name), *owner, follow_symlinks=False)
+
+
+def standalone(root: Path, runtimes: Runtimes, owner: tuple[int, int]) -> None:
+    """A root for backends that mount the rest themselves and start the agent as a program."""
+    root.mkdir(parents=True)
+    skeleton(root, runtimes, owner)
+    for name in ("lib-holdfast", "opt/holdfast/bin", "opt/holdfast/python", "opt/holdfast/node"):
+        (root / name).mkdir(parents=True)
+    link_interpreters(root / "opt/holdfast", runtimes)
 
 
 def _built_in_path(root: Path, runtimes: Runtimes) -> None:
