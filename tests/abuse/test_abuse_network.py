@@ -185,6 +185,9 @@ async def test_a_redirect_to_another_host_is_not_followed(backend: str) -> None:
 
 RAW = {
     "another host": b"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n",
+    "another host after an empty line": b"\r\nGET / HTTP/1.1\r\nHost: other.test\r\n\r\n",
+    "an unknown method for another host": b"FETCH / HTTP/1.1\r\nHost: other.test\r\n\r\n",
+    "the next version of the protocol": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "no host": b"GET / HTTP/1.1\r\n\r\n",
     "two hosts": b"GET / HTTP/1.1\r\nHost: a.test\r\nHost: other.test\r\n\r\n",
     "another host in the target": b"GET http://other.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n",
@@ -224,9 +227,10 @@ class Recording(Answering):
     do_TRACE = do_CONNECT = do_GET
 
 
-async def test_requests_that_try_to_be_others_do_not_arrive() -> None:
+@pytest.mark.parametrize("headers", [{}, {"authorization": "key"}], ids=["plain", "with-a-key"])
+async def test_requests_that_try_to_be_others_do_not_arrive(headers: dict[str, str]) -> None:
     with serving(Recording) as port:
-        rule = AllowedHost("a.test", to=f"127.0.0.1:{port}", headers={"authorization": "key"})
+        rule = AllowedHost("a.test", to=f"127.0.0.1:{port}", headers=headers)
         async with await create(network=[rule]) as sandbox:
             for kind, request in RAW.items():
                 Recording.seen.clear()

@@ -83,12 +83,25 @@ class Channel(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def post(self, op: str, header: frames.Header, payload: bytes, listener: Listener) -> int:
-        """Send a request whose answers go to `listener`; returns its number."""
+    async def post(
+        self,
+        op: str,
+        header: frames.Header,
+        payload: bytes,
+        listener: Listener,
+        *,
+        numbered: Callable[[int], None] | None = None,
+    ) -> int:
+        """Send a request whose answers go to `listener`; returns its number.
+
+        `numbered` is told the number before anything can be answered.
+        """
         if self._transport is None or self.closed.done():
             raise SandboxGone(self.error or "the sandbox is gone")
         self._next += 1
         key = self._next
+        if numbered is not None:
+            numbered(key)
         self._listeners[key] = listener
         self._transport.write(frames.encode({**header, "op": op, "id": key}, payload))
         await self._may_write.wait()

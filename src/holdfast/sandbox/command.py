@@ -82,6 +82,10 @@ class Command:
         self._result: asyncio.Future[CommandResult] = loop.create_future()
         self.key = -1
 
+    def take_number(self, key: int) -> None:
+        """The number its request goes by."""
+        self.key = key
+
     def receive(self, header: Header, payload: bytes) -> None:
         """An event from the agent."""
         event = header["ev"]

