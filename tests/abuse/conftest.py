@@ -24,7 +24,11 @@ def traces() -> dict[str, object]:
     return {
         "records": sorted(os.listdir(host.folder.path / "sandboxes")),
         "cgroups": sorted(str(c) for root in roots for c in Path(root).glob("sbx_*")),
-        "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
+        "mounts": [
+            line
+            for line in Path("/proc/self/mountinfo").read_text().splitlines()
+            if str(host.state) in line or "/sbx_" in line
+        ],
         "bundles": sorted(str(p) for p in host.folder.path.glob("gvisor/bundles/*")),
         "sandboxes": sorted(host.sandboxes),
     }

@@ -100,7 +100,8 @@ async def test_a_bomb_of_processes_is_ended_and_the_host_stays_responsive(
             slowest = max(slowest, time.monotonic() - before)
         result = bomb.result()
     assert not result.ok
-    assert slowest < 1.0, "the host was held up"
+    # Without its limits a fork bomb holds a host up for good; a busy one may be late by itself.
+    assert slowest < 3.0, "the host was held up"
 
 
 async def test_processor_time_is_shared_out() -> None:
