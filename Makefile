@@ -8,10 +8,10 @@ STAMP := $(VENV)/.ready
 
 LOCAL := $(VENV)/.local-model
 
-.PHONY: help demo test check format bench bench-gateway crash lock clean setup
+.PHONY: help demo test check format bench bench-gateway bench-sandbox crash gvisor lock clean setup
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(STAMP): requirements-dev.lock pyproject.toml scripts/setup.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash scripts/setup.sh
@@ -57,6 +57,12 @@ format: $(STAMP) ## let ruff format and fix what it can
 
 bench-gateway: $(STAMP) ## the gateway against its peers (they get a .bench-venv of their own)
 	@$(BIN)/python bench/gateway.py
+
+gvisor: ## install gVisor's runsc, for the stronger sandbox backend (Debian, as root)
+	@bash scripts/gvisor.sh
+
+bench-sandbox: $(STAMP) ## measure the sandbox against subprocess, bubblewrap and runsc
+	@$(BIN)/python bench/sandbox.py
 
 lock: $(STAMP) ## lock the dependencies anew
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock pyproject.toml

@@ -27,6 +27,12 @@
     │   ├── BadReply               cut, malformed or oversized
     │   ├── AuthRejected           it does not take our key
     │   └── RequestRejected        it does not take the request          exit 2, 400
+    ├── SandboxError               a sandbox can't do what was asked     exit 1, 500
+    │   ├── SandboxUnavailable     no backend here is good enough        exit 3, 503
+    │   ├── SandboxGone            it has stopped, or was ended          exit 3, 409
+    │   ├── SandboxFileError       a file in it can't be read or written
+    │   ├── CommandNotStarted      no such program, or not executable
+    │   └── SourceError            a source can't be copied in           exit 2, 400
     └── RunError                   how a run or a step ended             exit 1, 500
         ├── FatalError             raised by a step: do not retry
         ├── RetryableError         raised by a step: retry, after a while
@@ -136,6 +142,44 @@ class SchemaTooNew(StoreError):
 
 class CorruptEvent(StoreError):
     """A journal row does not fit its own hash, or is missing."""
+
+
+class SandboxError(HoldfastError):
+    """A sandbox can't do what was asked of it."""
+
+
+class SandboxUnavailable(SandboxError):
+    """No backend that works here is as isolated as was asked."""
+
+    exit_code = 3
+    http_status = 503
+
+
+class SandboxGone(SandboxError):
+    """The sandbox has stopped, ran out of its time, or was ended from outside."""
+
+    exit_code = 3
+    http_status = 409
+
+
+class SandboxFileError(SandboxError):
+    """A file in the sandbox can't be read or written; `errno` and `path` say which and why."""
+
+    def __init__(self, message: str = "", *, errno: int = 0, path: str | None = None) -> None:
+        super().__init__(message)
+        self.errno = errno
+        self.path = path
+
+
+class CommandNotStarted(SandboxFileError):
+    """The program does not exist in the sandbox, or can't be executed."""
+
+
+class SourceError(SandboxError):
+    """A folder or repository can't be copied into a sandbox."""
+
+    exit_code = 2
+    http_status = 400
 
 
 class RunError(HoldfastError):

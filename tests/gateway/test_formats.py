@@ -151,7 +151,7 @@ data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":
 event: message_stop
 data: {"type":"message_stop"}
 
-"""  # noqa: E501
+"""
 
 
 def test_a_documented_anthropic_stream() -> None:
@@ -192,7 +192,7 @@ data: {"id":"c1","model":"gpt-x","choices":[],"usage":{"prompt_tokens":9,"comple
 
 data: [DONE]
 
-"""  # noqa: E501
+"""
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])

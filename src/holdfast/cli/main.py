@@ -29,6 +29,7 @@ NOUNS: dict[str, str] = {
     "gateway": "the model gateway over HTTP",
     "keys": "virtual keys for the gateway",
     "models": "the models usable here, and why not",
+    "sandbox": "isolated execution: what works here, what runs, a way in",
 }
 """Noun (or top-level verb) to the line `holdfast --help` shows; the module has its name."""
 

@@ -1,0 +1,240 @@
+"""`holdfast sandbox`: what works here, what runs, and a way in.
+
+holdfast sandbox doctor               which backends work, and why the others don't
+holdfast sandbox run -- python -V     one command in a sandbox of its own
+holdfast sandbox list                 the sandboxes of all your processes
+holdfast sandbox exec ID -- ls -l     a command in a running one
+holdfast sandbox stop ID …            end it
+holdfast sandbox gc                   remove what killed processes left behind
+holdfast sandbox snapshots            what was kept
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.cli import output
+from holdfast.errors import UsageError
+from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, leftovers, remote
+from holdfast.sandbox.control import as_json
+from holdfast.sandbox.snapshots import list_snapshots
+from holdfast.sandbox.state import default_state
+
+BACKENDS = ("microvm", "gvisor", "namespace")
+Handler = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verbs."""
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    _verb(verbs, "doctor", "which backends work here, and why the others don't", _doctor)
+    run = _verb(verbs, "run", "run one command in a sandbox of its own", _run)
+    run.add_argument("--backend", choices=("auto", *BACKENDS), default="auto")
+    run.add_argument("--min-isolation", choices=BACKENDS)
+    run.add_argument("--timeout", default="5m", help="such as 30s or 5m")
+    run.add_argument("--memory", default="1gb")
+    run.add_argument("--cpus", type=float, default=1.0)
+    run.add_argument("--allow", action="append", default=[], metavar="HOST[:PORT]")
+    run.add_argument("--source", help="a folder, git address or snapshot to start from")
+    run.add_argument("command", nargs="+")
+    _verb(verbs, "list", "the sandboxes of all your processes", _list)
+    execute = _verb(verbs, "exec", "run a command in a running sandbox", _exec)
+    execute.add_argument("id")
+    execute.add_argument("command", nargs="+")
+    stop = _verb(verbs, "stop", "end sandboxes", _stop)
+    stop.add_argument("id", nargs="+")
+    _verb(verbs, "gc", "remove what killed processes left behind", _gc)
+    snapshots = _verb(verbs, "snapshots", "list what was kept", _snapshots)
+    snapshots.add_argument("--delete", metavar="ID", action="append", default=[])
+
+
+def _verb(verbs: Any, name: str, summary: str, handler: Handler) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=summary, description=summary)
+    parser.add_argument("--json", action="store_true", help="print data for programs")
+
+    def handle(options: argparse.Namespace) -> int:
+        return asyncio.run(handler(options))
+
+    parser.set_defaults(handler=handle)
+    return parser
+
+
+async def _doctor(options: argparse.Namespace) -> int:
+    host = Host(pool=0)
+    try:
+        found = {name: await host.probe(name) for name in BACKENDS}
+    finally:
+        await host.aclose()
+    works = [name for name, each in found.items() if each.probe.works]
+    if options.json:
+        report = {
+            name: {**asdict(each.probe), "isolation": each.backend.isolation.words}
+            for name, each in found.items()
+        }
+        output.show_json({"backends": report, "auto": works[0] if works else None})
+        return 0 if works else 3
+    for name, each in found.items():
+        mark = "✓" if each.probe.works else "✗"
+        print(f"{mark} {name:<10} {each.probe.reason}")
+        print(output.dim(f"  {'':<10} {each.backend.isolation.words}"))
+        for warning in each.probe.warnings:
+            print(f"  {'':<10} ! {warning}")
+    print(f"auto takes {works[0]}" if works else "no backend works here")
+    return 0 if works else 3
+
+
+async def _run(options: argparse.Namespace) -> int:
+    host = Host(pool=0)
+    try:
+        async with await Sandbox.create(
+            backend=options.backend,
+            min_isolation=options.min_isolation,
+            timeout=options.timeout,
+            memory=options.memory,
+            cpus=options.cpus,
+            network=options.allow,
+            source=options.source,
+            host=host,
+        ) as sandbox:
+            output.note(f"{sandbox.id} {sandbox.backend}: {sandbox.record.isolation}")
+            return await _follow(sandbox, options)
+    finally:
+        await host.aclose()
+
+
+async def _follow(sandbox: Sandbox, options: argparse.Namespace) -> int:
+    """Run the command, its output as ours; exits as it does."""
+    quiet = bool(options.json)
+    result = await sandbox.run(
+        *options.command,
+        on_stdout=None if quiet else _write_out,
+        on_stderr=None if quiet else _write_err,
+    )
+    if quiet:
+        output.show_json(_as_json(sandbox.id, result))
+    elif result.ended not in (Ended.EXITED, Ended.SIGNALLED):
+        output.note(f"holdfast: {result}")
+    if result.exit_code is not None:
+        return result.exit_code
+    return 128 + result.signal if result.signal else 1
+
+
+def _write_out(text: str) -> None:
+    sys.stdout.write(tame(text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+
+
+def _write_err(text: str) -> None:
+    sys.stderr.write(tame(text) if sys.stderr.isatty() else text)
+    sys.stderr.flush()
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def tame(text: str) -> str:
+    """Text that can't take over a terminal: colours stay, every other control is shown as text."""
+    kept = _COLOUR.findall(text)
+    parts = [_CONTROL.sub(lambda m: f"\\x{ord(m.group()):02x}", p) for p in _COLOUR.split(text)]
+    return "".join(part + colour for part, colour in zip(parts, [*kept, ""], strict=True))
+
+
+def _as_json(sandbox_id: str, result: CommandResult) -> dict[str, Any]:
+    return {
+        "sandbox": sandbox_id,
+        "command": result.id,
+        "ended": result.ended.value,
+        "exit_code": result.exit_code,
+        "signal": result.signal,
+        "seconds": round(result.seconds, 6),
+        "limits_hit": sorted(limit.value for limit in result.limits_hit),
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+    }
+
+
+async def _list(options: argparse.Namespace) -> int:
+    found = await remote.listing(default_state())
+    if options.json:
+        output.show_json({"sandboxes": [as_json(record) for record in found]})
+        return 0
+    now = datetime.now(UTC)
+    rows = [
+        (
+            record.id,
+            record.backend,
+            f"{(now - record.created_at).total_seconds():.0f} s",
+            f"{record.memory >> 20} MB",
+            ", ".join(record.network) or "none",
+            record.run_id or "",
+        )
+        for record in found
+    ]
+    output.table(("SANDBOX", "BACKEND", "AGE", "MEMORY", "NETWORK", "RUN"), rows)
+    return 0
+
+
+async def _exec(options: argparse.Namespace) -> int:
+    host = Host(pool=0)
+    try:
+        sandbox = await Sandbox.get(options.id, host=host)
+        try:
+            return await _follow(sandbox, options)
+        finally:
+            sandbox.release()
+    finally:
+        await host.aclose()
+
+
+async def _stop(options: argparse.Namespace) -> int:
+    host = Host(pool=0)
+    try:
+        for id in options.id:
+            await (await Sandbox.get(id, host=host)).stop("stopped on the command line")
+            if not options.json:
+                print(id)
+    finally:
+        await host.aclose()
+    if options.json:
+        output.show_json({"stopped": options.id})
+    return 0
+
+
+async def _gc(options: argparse.Namespace) -> int:
+    swept = await asyncio.to_thread(leftovers.sweep, str(default_state()))
+    if options.json:
+        output.show_json({"swept": swept})
+    else:
+        output.note(f"removed what {len(swept)} ended process(es) left behind")
+    return 0
+
+
+async def _snapshots(options: argparse.Namespace) -> int:
+    state = default_state()
+    kept = {snapshot.id: snapshot for snapshot in list_snapshots(state)}
+    for id in options.delete:
+        if id not in kept:
+            raise UsageError(f"there is no snapshot {id}")
+        kept.pop(id).delete()
+    if options.json:
+        output.show_json({"snapshots": [{"id": s.id, "size": s.size} for s in kept.values()]})
+        return 0
+    rows = [
+        (
+            s.id,
+            f"{s.size / (1 << 20):.1f} MB",
+            s.created_at.isoformat(timespec="seconds"),
+            s.sandbox_id,
+        )
+        for s in kept.values()
+    ]
+    output.table(("SNAPSHOT", "SIZE", "TAKEN", "OF"), rows)
+    return 0

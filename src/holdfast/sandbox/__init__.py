@@ -1,0 +1,36 @@
+"""Isolated execution of code nobody has read. `Sandbox` is the way in.
+
+sandbox.py     what callers use            command.py, results.py   commands and their ends
+host.py        this process as a host      network.py, spec.py      what may be asked
+base.py        the seam to backends        namespace/, gvisor.py, microvm.py
+inside/        the agent in each sandbox   egress/                  the way out, host-side
+"""
+
+from holdfast.sandbox.base import Isolation
+from holdfast.sandbox.command import Command, Output
+from holdfast.sandbox.host import Host, default_host
+from holdfast.sandbox.network import Host as AllowedHost
+from holdfast.sandbox.network import Network
+from holdfast.sandbox.observer import JsonLinesObserver, MemoryObserver, Observer
+from holdfast.sandbox.results import CommandResult, Ended, FileInfo, Limit
+from holdfast.sandbox.sandbox import Sandbox
+from holdfast.sandbox.snapshots import Snapshot
+
+__all__ = [
+    "AllowedHost",
+    "Command",
+    "CommandResult",
+    "Ended",
+    "FileInfo",
+    "Host",
+    "Isolation",
+    "JsonLinesObserver",
+    "Limit",
+    "MemoryObserver",
+    "Network",
+    "Observer",
+    "Output",
+    "Sandbox",
+    "Snapshot",
+    "default_host",
+]

@@ -1,0 +1,123 @@
+"""The seam: what a backend must give so that everything else works over it.
+
+A backend makes instances; an instance is a sandbox with the agent in it, reached through one
+socket. Commands, files and streams are the agent's protocol, the same for every backend; a
+backend answers only for isolation, limits and complete removal.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
+
+from holdfast.sandbox.spec import Spec
+
+
+class Isolation(IntEnum):
+    """What stands between the sandbox and the host, weakest first."""
+
+    NAMESPACE = 1
+    GVISOR = 2
+    MICROVM = 3
+
+    @property
+    def words(self) -> str:
+        """In plain words."""
+        return {
+            Isolation.NAMESPACE: "shares the host's kernel, behind namespaces and a filter",
+            Isolation.GVISOR: "a kernel of its own in user space; few host system calls",
+            Isolation.MICROVM: "a virtual machine with a kernel of its own",
+        }[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Whether a backend works here, tried for real."""
+
+    works: bool
+    reason: str
+    """Why not, or what it found."""
+    warnings: tuple[str, ...] = ()
+    """What it can't enforce here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Counts of what the kernel refused or killed, as far as the backend can tell."""
+
+    memory_kills: int = 0
+    process_refusals: int = 0
+
+
+@dataclass(slots=True)
+class Listeners:
+    """Sockets in the sandbox's network that the host serves."""
+
+    names: socket.socket
+    connections: dict[int, socket.socket] = field(default_factory=dict[int, socket.socket])
+
+    def close(self) -> None:
+        self.names.close()
+        for listener in self.connections.values():
+            listener.close()
+
+
+class Instance(Protocol):
+    """One running sandbox, as its backend knows it."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def channel(self) -> socket.socket:
+        """Connected to the agent; closing it ends the sandbox."""
+        ...
+
+    @property
+    def listeners(self) -> Listeners | None:
+        """The sockets of its network, if the host can hold them."""
+        ...
+
+    @property
+    def relayed(self) -> bool:
+        """Whether its network is carried over the channel instead."""
+        ...
+
+    @property
+    def upper(self) -> int | None:
+        """A descriptor of the folder with what the sandbox changed, if there is one."""
+        ...
+
+    def usage(self) -> Usage: ...
+
+    def kill(self) -> None:
+        """End every process of the sandbox, at once."""
+        ...
+
+    async def destroy(self) -> None:
+        """Kill, and remove everything outside; complete when it returns, and repeatable."""
+        ...
+
+
+class Backend(Protocol):
+    """A way to make sandboxes."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def isolation(self) -> Isolation: ...
+
+    async def probe(self) -> Probe:
+        """Try it: make a sandbox, run something in it, remove it."""
+        ...
+
+    async def create(self, id: str, spec: Spec) -> Instance:
+        """Make a sandbox; raises SandboxError with the reason where it can't."""
+        ...
+
+    def close(self) -> None:
+        """End what the backend runs in the background."""
+        ...

@@ -1,0 +1,234 @@
+"""A command in a sandbox, from the host's side: its output as it comes, and its result.
+
+Output is kept up to a limit. A command that is waited for is killed when it passes it; of one
+that runs detached the oldest output is dropped instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from holdfast.errors import SandboxGone
+from holdfast.sandbox.channel import Channel
+from holdfast.sandbox.inside.frames import Header
+from holdfast.sandbox.results import CommandResult, Ended, Limit
+
+Stream = Literal["stdout", "stderr"]
+OnText = Callable[[str], None]
+_STREAMS: dict[object, Stream] = {1: "stdout", 2: "stderr"}
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A piece of what a command wrote."""
+
+    stream: Stream
+    data: bytes = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """What the sandbox knows of a command's end that the agent can't: asked once, at the end."""
+
+    why_gone: Callable[[], Ended]
+    """How a command ended whose sandbox is no more."""
+    refine: Callable[[Ended, int | None], tuple[Ended, frozenset[Limit]]]
+    """How it really ended, and which limits were reached, given how the agent saw it."""
+
+
+class Command:
+    """A started command. `await command.wait()` gives its result."""
+
+    def __init__(
+        self,
+        id: str,
+        argv: tuple[str, ...],
+        channel: Channel,
+        judge: Judge,
+        *,
+        max_output: int,
+        keep_latest: bool,
+        on_stdout: OnText | None = None,
+        on_stderr: OnText | None = None,
+        on_start: Callable[[], None],
+        on_end: Callable[[CommandResult], None],
+    ) -> None:
+        self.id, self.argv = id, argv
+        self.pid: int | None = None
+        self._channel, self._judge = channel, judge
+        self._max_output, self._keep_latest = max_output, keep_latest
+        self._callbacks: dict[Stream, OnText | None] = {"stdout": on_stdout, "stderr": on_stderr}
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {s: decoder("replace") for s in _STREAMS.values()}
+        self._on_start, self._on_end = on_start, on_end
+        self._chunks: deque[Output] = deque()
+        self._dropped = 0
+        self._size = 0
+        self._news = asyncio.Event()
+        self._failure: Exception | None = None
+        self._began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[Header] = loop.create_future()
+        self._result: asyncio.Future[CommandResult] = loop.create_future()
+        self.key = -1
+
+    def take_number(self, key: int) -> None:
+        """The number its request goes by."""
+        self.key = key
+
+    def receive(self, header: Header, payload: bytes) -> None:
+        """An event from the agent."""
+        event = header["ev"]
+        if event == "out" and not self._result.done():
+            self._output(_STREAMS.get(header.get("fd"), "stdout"), payload)
+        elif event == "started":
+            self.pid = header["pid"] if isinstance(header.get("pid"), int) else None
+            if not self.started.done():
+                # At once: its end may already be in the bytes that came with this.
+                self._on_start()
+            self._settle(header)
+        elif event == "error":
+            self._settle(header)
+        elif event == "ended":
+            self._settle(header)
+            self._finish(header)
+        elif event == "gone":
+            self._settle(header)
+            self._end(self._judge.why_gone(), None, None, frozenset())
+
+    def _settle(self, header: Header) -> None:
+        if not self.started.done():
+            self.started.set_result(header)
+
+    def _output(self, stream: Stream, data: bytes) -> None:
+        if not self._keep_latest and self._size + len(data) > self._max_output:
+            data = data[: self._max_output - self._size]  # the agent should have stopped it
+        self._chunks.append(Output(stream, data))
+        self._size += len(data)
+        while self._keep_latest and self._size > self._max_output and len(self._chunks) > 1:
+            self._size -= len(self._chunks.popleft().data)
+            self._dropped += 1
+        self._tell(stream, data, final=False)
+        self._news.set()
+
+    def _tell(self, stream: Stream, data: bytes, *, final: bool) -> None:
+        callback = self._callbacks[stream]
+        if callback is None or self._failure is not None:
+            return
+        text = self._decoders[stream].decode(data, final)
+        if not text:
+            return
+        try:
+            callback(text)
+        except Exception as error:  # noqa: BLE001 - raised to whoever waits for the command
+            self._failure = error
+            self._channel.tell("kill", command=self.key, how=Ended.STOPPED.value)
+
+    def _finish(self, header: Header) -> None:
+        try:
+            ended = Ended(str(header.get("how")))
+        except ValueError:
+            ended = Ended.STOPPED
+        code, killer = header.get("code"), header.get("signal")
+        code = code if isinstance(code, int) else None
+        ended, limits = self._judge.refine(ended, code)
+        if header.get("disk_full") and not (ended is Ended.EXITED and code == 0):
+            limits |= {Limit.DISK}
+        if header.get("inodes_full") and not (ended is Ended.EXITED and code == 0):
+            limits |= {Limit.INODES}
+        self._end(ended, code, killer if isinstance(killer, int) else None, limits)
+
+    def _end(
+        self, ended: Ended, code: int | None, killer: int | None, limits: frozenset[Limit]
+    ) -> None:
+        if self._result.done():
+            return
+        self._channel.drop(self.key)
+        for stream in self._callbacks:
+            self._tell(stream, b"", final=True)
+        result = CommandResult(
+            id=self.id,
+            argv=self.argv,
+            ended=ended,
+            exit_code=code if ended is Ended.EXITED or killer is None else None,
+            signal=killer,
+            stdout_bytes=self._gathered("stdout"),
+            stderr_bytes=self._gathered("stderr"),
+            seconds=time.monotonic() - self._began,
+            limits_hit=limits,
+        )
+        self._result.set_result(result)
+        self._news.set()
+        self._on_end(result)
+
+    def _gathered(self, stream: Stream) -> bytes:
+        return b"".join(chunk.data for chunk in self._chunks if chunk.stream == stream)
+
+    @property
+    def running(self) -> bool:
+        return not self._result.done()
+
+    def logs(self) -> str:
+        """What is kept of its output so far, both streams as they came."""
+        return b"".join(chunk.data for chunk in self._chunks).decode("utf-8", "replace")
+
+    async def wait(self) -> CommandResult:
+        """Its result, once it has ended; raises what `on_stdout` or `on_stderr` raised."""
+        result = await asyncio.shield(self._result)
+        if self._failure is not None:
+            raise self._failure
+        return result
+
+    def __aiter__(self) -> AsyncIterator[Output]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Output]:
+        seen = self._dropped
+        while True:
+            seen = max(seen, self._dropped)
+            while seen - self._dropped < len(self._chunks):
+                yield self._chunks[seen - self._dropped]
+                seen = max(seen + 1, self._dropped)
+            if not self.running:
+                return
+            self._news.clear()
+            await self._news.wait()
+
+    async def kill(self, signal: int = 9) -> None:
+        """Send a signal to it and all it started."""
+        if self.running:
+            await self._channel.request("kill", command=self.key, signal=int(signal))
+
+    async def end(self, how: Ended) -> None:
+        """Kill it for a reason that its result will tell."""
+        if self.running:
+            try:
+                await self._channel.request("kill", command=self.key, how=how.value)
+            except SandboxGone:
+                return
+
+    async def write_stdin(self, data: bytes | str, *, last: bool = False) -> bool:
+        """Write to its standard input; False once it no longer reads."""
+        raw = data.encode() if isinstance(data, str) else data
+        step = 256 * 1024
+        for start in range(0, max(len(raw), 1), step):
+            piece = raw[start : start + step]
+            final = last and start + step >= len(raw)
+            answer = await self._channel.request("stdin", piece, command=self.key, last=final)
+            if not answer.get("open"):
+                return False
+        return True
+
+    async def close_stdin(self) -> None:
+        """Let it read the end of its standard input."""
+        await self.write_stdin(b"", last=True)

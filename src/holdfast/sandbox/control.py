@@ -1,0 +1,150 @@
+"""How other processes of this user reach the sandboxes of this one: a socket in its folder.
+
+Speaks the agent's frames. After `attach` a connection talks to that sandbox's agent through us,
+with request numbers of its own; `list`, `stop`, `extend` and `snapshot` are answered here. The
+folder is readable by its owner only, and that is the permission.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.sandbox.inside import frames
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.host import Host
+    from holdfast.sandbox.sandbox import Sandbox
+
+SOCKET = "control.sock"
+
+
+class ControlServer:
+    """Serves one host's control socket."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._server: asyncio.Server | None = None
+        self._socket: socket.socket | None = None
+
+    async def start(self) -> None:
+        """Listen; the path goes through a descriptor, since socket paths must be short."""
+        folder = os.open(self._host.folder.path, os.O_RDONLY | os.O_DIRECTORY)
+        path = f"/proc/self/fd/{folder}/{SOCKET}"
+        self._socket = socket.socket(socket.AF_UNIX)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            self._socket.bind(path)
+        finally:
+            os.close(folder)
+        self._server = await asyncio.start_unix_server(self._serve, sock=self._socket)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = _Connection(self._host, writer)
+        decoder = frames.Decoder()
+        try:
+            while data := await reader.read(1 << 20):
+                for header, payload in decoder.feed(data):
+                    await connection.answer(header, payload)
+                await writer.drain()
+        except (frames.BadFrame, ConnectionError):
+            pass  # a client that went, or that is none of ours
+        finally:
+            connection.close()
+            writer.close()
+
+    def close(self) -> None:
+        """Listen no more, whether the loop still runs or not."""
+        if self._server is not None and self._socket is not None:
+            if not self._server.get_loop().is_closed():
+                self._server.close()
+            self._socket.close()
+            self._server = self._socket = None
+
+
+class _Connection:
+    """One client: what it attached to, and its requests in flight."""
+
+    def __init__(self, host: Host, writer: asyncio.StreamWriter) -> None:
+        self._host, self._writer = host, writer
+        self._sandbox: Sandbox | None = None
+        self._keys: dict[int, int] = {}
+
+    async def answer(self, header: frames.Header, payload: bytes) -> None:
+        key = header.get("id", 0)
+        try:
+            if header.get("op") in ("list", "attach", "stop", "extend", "snapshot"):
+                reply = await getattr(self, f"_{header['op']}")(header)
+                self._send({"id": key, "ev": "ok", **reply})
+            else:
+                await self._relay(int(key), header, payload)
+        except HoldfastError as error:
+            body = {"kind": error.kind, "message": error.message, "hint": error.hint}
+            self._send({"id": key, "ev": "refused", **body})
+
+    def _send(self, header: frames.Header, payload: bytes = b"") -> None:
+        if not self._writer.is_closing():
+            self._writer.write(frames.encode(header, payload))
+
+    async def _list(self, _: frames.Header) -> dict[str, Any]:
+        return {"sandboxes": [as_json(s.record) for s in self._host.sandboxes.values()]}
+
+    async def _attach(self, header: frames.Header) -> dict[str, Any]:
+        self._sandbox = self._host.get(str(header.get("sandbox")))
+        return {"record": as_json(self._sandbox.record), "env": self._sandbox.env}
+
+    async def _stop(self, header: frames.Header) -> dict[str, Any]:
+        await self._host.get(str(header.get("sandbox"))).stop(str(header.get("because", "stopped")))
+        return {}
+
+    async def _extend(self, header: frames.Header) -> dict[str, Any]:
+        self._host.get(str(header.get("sandbox"))).extend_timeout(float(header.get("seconds", 0)))
+        return {}
+
+    async def _snapshot(self, header: frames.Header) -> dict[str, Any]:
+        taken = await self._host.get(str(header.get("sandbox"))).snapshot()
+        return {"snapshot": taken.id}
+
+    async def _relay(self, key: int, header: frames.Header, payload: bytes) -> None:
+        if self._sandbox is None:
+            raise UsageError("attach to a sandbox first")
+        channel, before = self._sandbox.channel, self._sandbox.usage()
+        if "command" in header:
+            header = {**header, "command": self._keys.get(int(header["command"]), -1)}
+
+        def back(event: frames.Header, data: bytes) -> None:
+            if event["ev"] == "ended" and event.get("code") != 0:
+                now = self._sandbox.usage() if self._sandbox is not None else before
+                by_itself = event.get("how") in ("exited", "signalled")
+                if by_itself and now.memory_kills > before.memory_kills:
+                    event = {**event, "how": "out_of_memory"}
+            if event["ev"] in ("ended", "ok", "error", "gone"):
+                channel.drop(self._keys.pop(key, -1))
+            self._send({**event, "id": key}, data)
+
+        op = str(header.get("op"))
+        self._keys[key] = await channel.post(op, header, payload, back)
+
+    def close(self) -> None:
+        if self._sandbox is not None:
+            for key in self._keys.values():
+                self._sandbox.channel.drop(key)
+
+
+def as_json(record: Any) -> dict[str, Any]:
+    """A record as plain JSON."""
+    data = asdict(record)
+    return {k: v.isoformat() if isinstance(v, datetime) else v for k, v in data.items()}
+
+
+def sockets(state: Path) -> list[Path]:
+    """The control sockets of every host process that may be running here."""
+    return sorted(state.glob(f"hosts/*/{SOCKET}"))

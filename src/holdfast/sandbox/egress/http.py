@@ -1,0 +1,146 @@
+"""HTTP/1 requests on their way out: each one's host is checked, and headers are set.
+
+Only requests are read, and strictly: what two servers might read differently is refused. The
+answer goes back as it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.sandbox.network import plain_name
+
+MAX_HEAD = 64 * 1024
+_METHODS = (
+    b"GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT"
+    b"|PROPFIND|REPORT|MKCOL|COPY|MOVE|LOCK|UNLOCK"
+)
+_START = re.compile(rb"(?:" + _METHODS + rb") ")
+_LINE = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.([01])")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
+
+
+class Refused(Exception):
+    """A request that may not go out; says why."""
+
+
+def looks_like_http(start: bytes) -> bool:
+    """Whether a connection's first bytes begin a request."""
+    return (
+        start[:1] in (b"\r", b"\n", b" ")
+        or bool(_START.match(start))
+        or any(method.startswith(start) for method in _METHODS.split(b"|") if start)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A request's head, ready to be sent."""
+
+    data: bytes
+    length: int | None
+    """Of the body; None where it comes in chunks."""
+    upgrades: bool
+
+
+def prepare(head: bytes, host: str, port: int, add: Mapping[str, str]) -> Head:
+    """Check a request's head (without its empty line) and set the headers to add."""
+    lines = head.split(b"\r\n")
+    found = _LINE.fullmatch(lines[0])
+    if found is None:
+        raise Refused("no HTTP/1 request")
+    method, target, version = found.groups()
+    if method in (b"CONNECT", b"TRACE"):
+        raise Refused(f"{method.decode()} is not forwarded")
+    fields: list[tuple[bytes, bytes]] = []
+    for line in lines[1:]:
+        field = _HEADER.fullmatch(line)
+        if field is None:
+            raise Refused("a header that is none")
+        fields.append((field.group(1).lower(), field.group(2)))
+    if target.startswith(b"/") or target == b"*":
+        pass
+    else:
+        scheme, _, rest = target.partition(b"://")
+        if scheme.lower() not in (b"http", b"https"):
+            raise Refused("a target that is no path")
+        _check_host(re.split(rb"[/?#]", rest, maxsplit=1)[0], host, port)
+        target = b"/" + re.sub(rb"^[^/?#]*/?", b"", rest)
+    hosts = [value for name, value in fields if name == b"host"]
+    if len(hosts) != 1:
+        raise Refused("not exactly one Host header")
+    _check_host(hosts[0], host, port)
+    length = _length(fields)
+    replaced = {name.lower().encode() for name in add}
+    kept = [(n, v) for n, v in fields if n not in replaced and n != b"proxy-connection"]
+    kept += [(name.lower().encode(), value.encode("latin-1")) for name, value in add.items()]
+    text = b"".join(name + b": " + value + b"\r\n" for name, value in kept)
+    upgrades = any(name == b"upgrade" for name, _ in fields)
+    line = method + b" " + target + b" HTTP/1." + version + b"\r\n"
+    return Head(line + text + b"\r\n", length, upgrades)
+
+
+def _check_host(value: bytes, host: str, port: int) -> None:
+    name, colon, number = value.decode("latin-1").partition(":")
+    if plain_name(name) != host or (colon and number != str(port)):
+        raise Refused(f"a request for {value.decode('latin-1')[:100]!r} on a connection to {host}")
+
+
+def _length(fields: list[tuple[bytes, bytes]]) -> int | None:
+    lengths = [value for name, value in fields if name == b"content-length"]
+    codings = [value.lower() for name, value in fields if name == b"transfer-encoding"]
+    if codings:
+        if lengths or codings != [b"chunked"]:
+            raise Refused("a body framed in two ways")
+        return None
+    if len(lengths) > 1 or (lengths and not re.fullmatch(rb"\d{1,15}", lengths[0])):
+        raise Refused("a length that is none")
+    return int(lengths[0]) if lengths else 0
+
+
+async def copy_body(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int | None
+) -> int:
+    """Send a request's body on; returns how many bytes it was."""
+    if length is not None:
+        return await _copy(reader, writer, length)
+    total = 0
+    while True:
+        line = await _line(reader)
+        found = _CHUNK.fullmatch(line)
+        if found is None:
+            raise Refused("a chunk without a length")
+        size = int(found.group(1), 16)
+        writer.write(f"{size:x}\r\n".encode())
+        if size == 0:
+            break
+        total += await _copy(reader, writer, size)
+        if await reader.readexactly(2) != b"\r\n":
+            raise Refused("a chunk without an end")
+        writer.write(b"\r\n")
+    while line := await _line(reader):
+        if _HEADER.fullmatch(line) is None:
+            raise Refused("a trailer that is none")
+    writer.write(b"\r\n")
+    await writer.drain()
+    return total
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    return (await reader.readuntil(b"\r\n"))[:-2]
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: int) -> int:
+    left = count
+    while left:
+        data = await reader.read(min(left, 65536))
+        if not data:
+            raise Refused("a body cut short")
+        writer.write(data)
+        await writer.drain()
+        left -= len(data)
+    return count

@@ -1,0 +1,217 @@
+"""This process as a host of sandboxes: its folder, backends, pool, observers and registry.
+
+One per process, made on first use; another can be made for tests or for other settings.
+Making it sweeps up after processes that are gone. Its sandboxes end with the process, however
+that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from holdfast.errors import NotFound, SandboxUnavailable, UsageError
+from holdfast.ids import new_id
+from holdfast.sandbox import leftovers
+from holdfast.sandbox.base import Backend, Instance, Isolation, Probe
+from holdfast.sandbox.control import ControlServer
+from holdfast.sandbox.egress.authority import Authority
+from holdfast.sandbox.gvisor import GvisorBackend
+from holdfast.sandbox.microvm import MicrovmBackend
+from holdfast.sandbox.namespace.backend import NamespaceBackend
+from holdfast.sandbox.observer import Observer
+from holdfast.sandbox.pool import Pool
+from holdfast.sandbox.runtimes import DEFAULT_PACKAGES
+from holdfast.sandbox.spec import Spec
+from holdfast.sandbox.state import HostFolder, default_state
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.sandbox import Sandbox
+
+BackendName = Literal["auto", "namespace", "gvisor", "microvm"]
+IsolationName = Literal["namespace", "gvisor", "microvm"]
+DEFAULT_POOL = 2
+_REFILL_AFTER = 0.02  # seconds: first the caller's first command, then the next sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A backend and what its probe said."""
+
+    backend: Backend
+    probe: Probe
+
+
+class Host:
+    """Makes sandboxes and knows those it made."""
+
+    def __init__(
+        self,
+        state: str | Path | None = None,
+        *,
+        pool: int = DEFAULT_POOL,
+        packages: tuple[str, ...] = DEFAULT_PACKAGES,
+        use_cgroups: bool = True,
+    ) -> None:
+        self.state = Path(state) if state is not None else default_state()
+        self.swept = leftovers.sweep(str(self.state))
+        self.folder = HostFolder(self.state)
+        self.observers: list[Observer] = []
+        self.sandboxes: dict[str, Sandbox] = {}
+        self._pool_size = pool
+        self._pools: dict[str, Pool] = {}
+        self._probes: dict[str, Probe] = {}
+        self._backends: dict[str, Backend] = {}
+        self._make: dict[str, Callable[[], Backend]] = {
+            "microvm": lambda: MicrovmBackend(self.folder, self.state, packages=packages),
+            "gvisor": lambda: GvisorBackend(self.folder, self.state, packages=packages),
+            "namespace": lambda: NamespaceBackend(
+                self.folder, self.state, packages=packages, use_cgroups=use_cgroups
+            ),
+        }
+        self._authority: Authority | None = None
+        self._control: ControlServer | None = None
+        self._served_by: asyncio.AbstractEventLoop | None = None
+        self.closed = False
+
+    def backend(self, name: str) -> Backend:
+        """The backend of this name, whether it works here or not."""
+        if name not in self._make:
+            raise UsageError(
+                f"no backend {name!r}", hint=f"there are {', '.join(self._make)} and auto"
+            )
+        if name not in self._backends:
+            self._backends[name] = self._make[name]()
+        return self._backends[name]
+
+    async def probe(self, name: str) -> Found:
+        """A backend and whether it works here; tried once per process."""
+        backend = self.backend(name)
+        if name not in self._probes:
+            self._probes[name] = await backend.probe()
+        return Found(backend, self._probes[name])
+
+    async def choose(self, name: BackendName, at_least: IsolationName | None) -> Backend:
+        """The named backend, or the strongest that works; never a weaker one than asked."""
+        floor = Isolation[at_least.upper()] if at_least else Isolation.NAMESPACE
+        if name != "auto":
+            backend = self.backend(name)
+            if backend.isolation < floor:
+                raise SandboxUnavailable(
+                    f"backend {name!r} is weaker than min_isolation={at_least!r}",
+                    hint="ask for a stronger backend, or for less isolation",
+                )
+            return backend
+        reasons: list[str] = []
+        for candidate in self._make:  # strongest first
+            if self.backend(candidate).isolation < floor:
+                break
+            found = await self.probe(candidate)
+            if found.probe.works:
+                return found.backend
+            reasons.append(f"{candidate}: {found.probe.reason}")
+        raise SandboxUnavailable(
+            f"no backend that is at least {floor.name.lower()} works here ({'; '.join(reasons)})",
+            hint="`holdfast sandbox doctor` tells what each one needs",
+        )
+
+    async def launch(self, backend: Backend, spec: Spec) -> Instance:
+        """A fresh instance, from the pool if one is ready."""
+        if self.closed:
+            raise SandboxUnavailable("this host is closed")
+        pool = self._pool(backend)
+        instance = pool.take(spec) or await backend.create(new_id("sbx"), spec)
+        asyncio.get_running_loop().call_later(_REFILL_AFTER, pool.refill, spec)
+        return instance
+
+    def _pool(self, backend: Backend) -> Pool:
+        if backend.name not in self._pools:
+            self._pools[backend.name] = Pool(backend, self._pool_size)
+        return self._pools[backend.name]
+
+    async def warm(self, backend: BackendName = "auto", spec: Spec | None = None) -> None:
+        """Start the backend and fill its pool, so that the first sandbox is as fast as the rest."""
+        chosen = await self.choose(backend, None)
+        await self._pool(chosen).warm(spec or Spec())
+
+    async def serve(self) -> None:
+        """Let other processes of this user reach the sandboxes, as long as this loop runs."""
+        loop = asyncio.get_running_loop()
+        if self._served_by is not loop:
+            if self._control is not None:
+                self._control.close()
+            self._control, self._served_by = ControlServer(self), loop
+            await self._control.start()
+
+    def authority(self) -> Authority:
+        """Who vouches, inside sandboxes only, for hosts whose requests get headers."""
+        if self._authority is None:
+            self._authority = Authority()
+        return self._authority
+
+    def tell(self, what: Callable[[Observer], None]) -> None:
+        """Tell every observer."""
+        for observer in self.observers:
+            what(observer)
+
+    def get(self, id: str) -> Sandbox:
+        """The running sandbox of this id."""
+        found = self.sandboxes.get(id)
+        if found is None:
+            raise NotFound(
+                f"no sandbox {id} runs here",
+                hint="it has stopped, or its process has ended",
+            )
+        return found
+
+    async def end_run(self, run_id: str) -> None:
+        """Stop every sandbox that was made in this run: a run that ended has none."""
+        ended = [s for s in self.sandboxes.values() if s.record.run_id == run_id]
+        await asyncio.gather(*(sandbox.stop("its run ended") for sandbox in ended))
+
+    async def aclose(self) -> None:
+        """Stop all sandboxes, empty the pool, end the backends."""
+        await asyncio.gather(*(s.stop("host closed") for s in list(self.sandboxes.values())))
+        for pool in self._pools.values():
+            await pool.drain()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """End the backends; what still runs is ended by them, or by the kernel."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._control is not None:
+            self._control.close()
+        self.folder.release()
+        for backend in self._backends.values():
+            backend.close()
+        leftovers.clean(str(self.folder.path), wait=1.0)
+
+
+_default: Host | None = None
+
+
+def default_host() -> Host:
+    """This process's host, made on first use."""
+    global _default
+    if _default is None or _default.closed:
+        _default = Host(pool=int(os.environ.get("HOLDFAST_SANDBOX_POOL", DEFAULT_POOL)))
+        atexit.register(_default.close)
+    return _default
+
+
+def _forget_in_child() -> None:
+    global _default
+    _default = None  # a forked child has no sandboxes of its own, and must not end its parent's
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,319 @@
+"""The agent's loop: requests in, events out, on one channel; its end is the sandbox's end.
+
+First process of its pid namespace, so everything in the sandbox dies with it, and every orphan
+is its child to reap. It ends when the channel does: no host process, no sandbox.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from holdfast.sandbox.inside import files, frames, memory
+from holdfast.sandbox.inside.commands import Command
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.inside.relay import Relay
+
+_HIGH_WATER = 2 * 1024 * 1024
+Watcher = Callable[[int], None]
+
+
+class Agent:
+    """Serves one sandbox. `make_ordinary` is what a forked child calls to stop being agent-like."""
+
+    def __init__(
+        self,
+        reader: int,
+        writer: int,
+        *,
+        pythons: frozenset[str],
+        make_ordinary: Callable[[], None],
+        oom_score_fd: int | None = None,
+        memory_limit: int | None = None,
+        commands_are: int | None = None,
+    ) -> None:
+        self.pythons, self.make_ordinary = pythons, make_ordinary
+        self._oom_score_fd, self._memory = oom_score_fd, memory_limit
+        self.commands_are = commands_are
+        """The user commands become, where that is not who we are already."""
+        self._next_look = 0.0
+        self.relay: Relay | None = None
+        self._reader, self._writer = reader, writer
+        self._decoder = frames.Decoder()
+        self._out = bytearray()
+        self._poll = select.poll()
+        self._readers: dict[int, Watcher] = {}
+        self._writers: dict[int, Watcher] = {}
+        self._commands: dict[int, Command] = {}
+        self._by_pid: dict[int, Command] = {}
+        self.highest_fd = os.sysconf("SC_OPEN_MAX")
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        self.watch(reader, read=self._requests)
+        self._wake_on_child()
+
+    def _wake_on_child(self) -> None:
+        wake, write_end = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _do_nothing)
+        # The first process of a pid namespace gets no signal it has no handler for.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        self.watch(wake, read=self._reap)
+
+    def watch(self, fd: int, *, read: Watcher | None = None, write: Watcher | None = None) -> None:
+        """Call back when `fd` can be read or written."""
+        if read is not None:
+            self._readers[fd] = read
+        if write is not None:
+            self._writers[fd] = write
+        self._register(fd)
+
+    def forget(self, fd: int) -> None:
+        """Stop watching `fd`."""
+        known = fd in self._readers or fd in self._writers
+        self._readers.pop(fd, None)
+        self._writers.pop(fd, None)
+        if known:
+            self._poll.unregister(fd)
+
+    def unwatch_writing(self, fd: int) -> None:
+        """Watch `fd` for reading only, from now on."""
+        if self._writers.pop(fd, None) is not None:
+            if fd in self._readers:
+                self._register(fd)
+            else:
+                self._poll.unregister(fd)
+
+    def _register(self, fd: int) -> None:
+        mask = select.POLLIN if fd in self._readers else 0
+        self._poll.register(fd, mask | (select.POLLOUT if fd in self._writers else 0))
+
+    def send(self, header: frames.Header, payload: bytes = b"") -> None:
+        """Queue a frame for the host."""
+        self._out += frames.encode(header, payload)
+
+    def set_oom_score(self, score: int) -> None:
+        """What we, and whatever we start now, are worth to a kernel short of memory."""
+        if self._oom_score_fd is not None:
+            os.write(self._oom_score_fd, str(score).encode())
+
+    def run(self) -> None:
+        """Serve until the channel ends."""
+        while True:
+            self._flush(self._writer)
+            timeout = self._next_deadline()
+            for fd, event in self._poll.poll(timeout):
+                if event & select.POLLOUT and fd in self._writers:
+                    self._writers[fd](fd)
+                if event & ~select.POLLOUT and fd in self._readers:
+                    # While the host is slow to take what we have, nothing more is read.
+                    if len(self._out) > _HIGH_WATER and fd != self._reader:
+                        self._flush(self._writer)
+                        if len(self._out) > _HIGH_WATER:
+                            self._wait_for_host()
+                    self._readers[fd](fd)
+                elif event & (select.POLLERR | select.POLLHUP) and fd in self._writers:
+                    self._writers[fd](fd)
+            self._expire()
+
+    def _wait_for_host(self) -> None:
+        select.select([], [self._writer], [], 0.05)
+        self._flush(self._writer)
+
+    def _flush(self, fd: int) -> None:
+        while self._out:
+            try:
+                written = os.write(fd, self._out[:262144])
+            except BlockingIOError:
+                self.watch(fd, write=self._flush)
+                return
+            except BrokenPipeError:
+                self._farewell()
+                return
+            del self._out[:written]
+        self.unwatch_writing(fd)
+
+    def _requests(self, fd: int) -> None:
+        try:
+            data = os.read(fd, 1024 * 1024)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._farewell()
+        for header, payload in self._decoder.feed(data):
+            self._answer(header, payload)
+
+    @staticmethod
+    def _farewell() -> None:
+        # The kernel kills whatever else lives in this pid namespace.
+        os._exit(0)
+
+    def _answer(self, header: frames.Header, payload: bytes) -> None:
+        key = int(header["id"])
+        try:
+            reply = getattr(self, f"_do_{header['op']}")(key, header, payload)
+        except OSError as error:
+            self._fail(key, error)
+        except (ValueError, KeyError, TypeError) as error:
+            self.send({"id": key, "ev": "error", "errno": errno.EINVAL, "message": repr(error)})
+        else:
+            if reply is not None:
+                self.send({"id": key, "ev": "ok", **reply})
+
+    def _fail(self, key: int, error: OSError) -> None:
+        self.send(
+            {
+                "id": key,
+                "ev": "error",
+                "errno": error.errno or errno.EIO,
+                "message": error.strerror or str(error),
+                "path": str(error.filename) if error.filename is not None else None,
+            }
+        )
+
+    def _do_ping(self, *_: object) -> dict[str, Any]:
+        return {}
+
+    def _do_answer(self, _: int, header: frames.Header, payload: bytes) -> None:
+        if self.relay is not None:
+            self.relay.answer(int(header["port"]), payload)
+
+    def _do_deliver(self, _: int, header: frames.Header, payload: bytes) -> None:
+        if self.relay is not None:
+            self.relay.deliver(int(header["connection"]), payload)
+
+    def _do_pause(self, *_: object) -> dict[str, Any]:
+        return self._signal_all(signal.SIGSTOP)
+
+    def _do_resume(self, *_: object) -> dict[str, Any]:
+        return self._signal_all(signal.SIGCONT)
+
+    @staticmethod
+    def _signal_all(number: int) -> dict[str, Any]:
+        try:
+            os.kill(-1, number)
+        except ProcessLookupError:
+            pass  # there is nobody but us
+        return {}
+
+    def _do_run(self, key: int, header: frames.Header, _: bytes) -> None:
+        command = Command(self, key, header)
+        command.start(header)
+        self._commands[key] = self._by_pid[command.pid] = command
+        self.send({"id": key, "ev": "started", "pid": command.pid})
+
+    def _do_stdin(self, key: int, header: frames.Header, payload: bytes) -> dict[str, Any] | None:
+        command = self._commands.get(int(header["command"]))
+        if command is None:
+            return {"open": False}
+        command.feed(key, payload, last=bool(header.get("last")))
+        return None
+
+    def _do_kill(self, _: int, header: frames.Header, __: bytes) -> dict[str, Any]:
+        command = self._commands.get(int(header["command"]))
+        if command is not None:
+            if header.get("how"):
+                command.end(str(header["how"]))
+            else:
+                command.signal(int(header["signal"]))
+        return {"found": command is not None}
+
+    def _do_write(self, _: int, header: frames.Header, payload: bytes) -> dict[str, Any]:
+        files.write(
+            header["path"], payload, append=bool(header.get("append")), mode=header.get("mode")
+        )
+        return {}
+
+    def _do_unpack(self, _: int, header: frames.Header, payload: bytes) -> dict[str, Any]:
+        files.unpack(header["path"], header["entries"], payload)
+        return {}
+
+    def _do_read(self, key: int, header: frames.Header, _: bytes) -> None:
+        self._stream(key, files.read(header["path"], limit=int(header["limit"])))
+
+    def _do_list(self, key: int, header: frames.Header, _: bytes) -> None:
+        pieces = files.listing(
+            header["path"], recursive=bool(header.get("recursive")), limit=int(header["limit"])
+        )
+        self._stream(key, pieces)
+
+    def _stream(self, key: int, pieces: Iterator[bytes]) -> None:
+        try:
+            for piece in pieces:
+                self.send({"id": key, "ev": "data"}, piece)
+                while len(self._out) > _HIGH_WATER:
+                    self._wait_for_host()
+        except OSError as error:
+            self._fail(key, error)
+        else:
+            self.send({"id": key, "ev": "ok"})
+
+    def _do_mkdir(self, _: int, header: frames.Header, __: bytes) -> dict[str, Any]:
+        os.makedirs(header["path"], exist_ok=True)
+        return {}
+
+    def _do_remove(self, _: int, header: frames.Header, __: bytes) -> dict[str, Any]:
+        files.remove(header["path"])
+        return {}
+
+    def _reap(self, fd: int) -> None:
+        try:
+            os.read(fd, 4096)
+        except BlockingIOError:
+            pass
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            command = self._by_pid.pop(pid, None)
+            if command is not None:
+                del self._commands[command.key]
+                command.exited(status)
+
+    def _next_deadline(self) -> float | None:
+        deadlines = [c.deadline for c in self._commands.values() if c.deadline is not None]
+        if self._memory is not None:
+            deadlines.append(self._next_look)
+        return max(0.0, min(deadlines) - time.monotonic()) * 1000 + 1 if deadlines else None
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for command in list(self._commands.values()):
+            if command.deadline is not None and command.deadline <= now:
+                command.deadline = None
+                command.end("timed_out")
+        if self._memory is not None and now >= self._next_look:
+            self._watch_memory(self._memory)
+            # Looking must stay a small part of what is done, however many processes there are.
+            self._next_look = time.monotonic() + max(memory.PERIOD, 5 * (time.monotonic() - now))
+
+    def _watch_memory(self, limit: int) -> None:
+        processes = memory.over(limit)
+        if not processes:
+            return
+        families = {c.key: c.family() for c in self._commands.values()}
+        held = {key: sum(processes.get(pid, 0) for pid in f) for key, f in families.items()}
+        largest = max(processes, key=lambda pid: processes[pid])
+        worst = max(held, key=lambda key: held[key], default=None)
+        if worst is not None and held[worst] >= processes[largest]:
+            self._commands[worst].end("out_of_memory")
+        else:
+            os.kill(largest, signal.SIGKILL)
+
+
+def _do_nothing(*_: object) -> None:
+    """A handler that only wakes the loop."""

@@ -1,0 +1,293 @@
+"""Commands in a sandbox: start a process, carry its output, end it and all it started.
+
+Each command leads a session of its own. How one ended is told exactly once, after what it
+wrote before its end. Processes a command leaves behind live on until the sandbox stops.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.sandbox.inside import zygote
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.inside.agent import Agent
+
+CHUNK = 64 * 1024
+_EXPENDABLE = 500  # of 1000: where memory runs out, commands die before the agent
+_MOST_IN_A_PIPE = 1024 * 1024
+
+
+class Command:
+    """One started process and its pipes, as the agent sees them."""
+
+    def __init__(self, agent: Agent, key: int, header: dict[str, Any]) -> None:
+        self.agent, self.key = agent, key
+        self.pid = 0
+        self.how: str | None = None
+        self.left = int(header.get("max_output") or 0) or None
+        self.started = time.monotonic()
+        limit = header.get("timeout")
+        self.deadline = self.started + float(limit) if limit is not None else None
+        self.stdin: int | None = None
+        self._stdin_waiting: list[tuple[int, bytes]] = []
+        self._stdin_ends = False
+        self.outputs: dict[int, int] = {}
+        self.over = False
+
+    def start(self, header: dict[str, Any]) -> None:
+        """Fork; in the child, become the program. Raises OSError where it can't be started."""
+        argv = [str(word) for word in header["argv"]]
+        env = {str(k): str(v) for k, v in header["env"].items()}
+        cwd = str(header["cwd"])
+        program = _find(argv[0], cwd, env.get("PATH", ""))
+        script = zygote.plan(program, argv, env, cwd, self.agent.pythons)
+        out, err = os.pipe(), os.pipe()
+        stdin = os.pipe() if header.get("stdin") else (os.open(os.devnull, os.O_RDONLY), None)
+        theirs = (stdin[0], out[1], err[1])
+        self.agent.set_oom_score(_EXPENDABLE)
+        try:
+            if script is not None:
+                self.pid = _fork(cwd, theirs, self.agent.commands_are)
+            else:
+                self.pid = _spawn(program, argv, env, cwd, theirs, user=self.agent.commands_are)
+        except OSError:
+            for fd in (out[0], err[0], stdin[1]):
+                if fd is not None:
+                    os.close(fd)
+            raise
+        finally:
+            self.agent.set_oom_score(0)
+            for fd in theirs:
+                os.close(fd)
+        if script is not None and self.pid == 0:
+            # All the agent has open is closed before anybody of our uid may look at us.
+            os.closerange(3, self.agent.highest_fd)
+            self.agent.make_ordinary()
+            raise zygote.BecomeScript(script, self)
+        self.outputs = {out[0]: 1, err[0]: 2}
+        for fd in self.outputs:
+            os.set_blocking(fd, False)
+            self.agent.watch(fd, read=self._readable)
+        if stdin[1] is not None:
+            self.stdin = stdin[1]
+            os.set_blocking(self.stdin, False)
+
+    def _readable(self, fd: int) -> None:
+        try:
+            data = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return
+        if not data:
+            self._close_output(fd)
+            return
+        if not self.over:
+            self._tell(self.outputs[fd], data)
+
+    def _tell(self, stream: int, data: bytes) -> None:
+        if self.left is not None:
+            if len(data) > self.left:
+                data = data[: self.left]
+                self.end("output_limit")
+            self.left -= len(data)
+        if data:
+            self.agent.send({"id": self.key, "ev": "out", "fd": stream}, data)
+
+    def _close_output(self, fd: int) -> None:
+        self.agent.forget(fd)
+        del self.outputs[fd]
+        os.close(fd)
+
+    def feed(self, request: int, data: bytes, *, last: bool) -> None:
+        """Write to the program's standard input; answers `request` once it is written."""
+        if self.stdin is None:
+            self.agent.send({"id": request, "ev": "ok", "open": False})
+            return
+        self._stdin_waiting.append((request, data))
+        self._stdin_ends = self._stdin_ends or last
+        self._writable(self.stdin)
+
+    def _writable(self, fd: int) -> None:
+        try:
+            while self._stdin_waiting:
+                request, data = self._stdin_waiting[0]
+                written = os.write(fd, data) if data else 0
+                if written < len(data):
+                    self._stdin_waiting[0] = (request, data[written:])
+                    continue
+                self._stdin_waiting.pop(0)
+                self.agent.send({"id": request, "ev": "ok", "open": True})
+        except BlockingIOError:
+            self.agent.watch(fd, write=self._writable)
+            return
+        except BrokenPipeError:
+            self._close_stdin()
+            return
+        if self._stdin_ends:
+            self._close_stdin()
+        else:
+            self.agent.forget(fd)
+
+    def _close_stdin(self) -> None:
+        if self.stdin is None:
+            return
+        self.agent.forget(self.stdin)
+        os.close(self.stdin)
+        self.stdin = None
+        for request, _ in self._stdin_waiting:
+            self.agent.send({"id": request, "ev": "ok", "open": False})
+        self._stdin_waiting.clear()
+
+    def end(self, how: str) -> None:
+        """Kill the command and everything below it, noting why."""
+        if self.how is None and not self.over:
+            self.how = how
+        self.signal(signal.SIGKILL)
+
+    def family(self) -> set[int]:
+        """The command's process and everything below it."""
+        return _family(self.pid)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the command and everything below it."""
+        for _ in range(20):
+            targets = _family(self.pid)
+            for pid in targets:
+                _send(pid, number)
+            # A family that forks while it is being killed is caught in the next round.
+            if number != signal.SIGKILL or not _family(self.pid) - targets:
+                return
+
+    def exited(self, status: int) -> None:
+        """The process has ended: carry what it still had written, then tell how it ended."""
+        self.over = False
+        for fd in list(self.outputs):
+            self._drain(fd)
+        self.over = True
+        self._close_stdin()
+        code, killer = os.waitstatus_to_exitcode(status), None
+        if code < 0:
+            code, killer = None, -code
+        how = self.how or ("signalled" if killer else "exited")
+        space = os.statvfs("/")
+        self.agent.send(
+            {
+                "id": self.key,
+                "ev": "ended",
+                "how": how,
+                "code": code,
+                "signal": killer,
+                "seconds": time.monotonic() - self.started,
+                "disk_full": space.f_bavail == 0 or space.f_bavail * space.f_frsize < CHUNK,
+                "inodes_full": space.f_files > 0 and space.f_ffree < 2,
+            }
+        )
+
+    def _drain(self, fd: int) -> None:
+        taken = 0
+        while taken < _MOST_IN_A_PIPE:
+            try:
+                data = os.read(fd, CHUNK)
+            except BlockingIOError:
+                return
+            if not data:
+                self._close_output(fd)
+                return
+            taken += len(data)
+            self._tell(self.outputs[fd], data)
+
+    def close(self) -> None:
+        """Let go of the pipes."""
+        for fd in list(self.outputs):
+            self._close_output(fd)
+        self._close_stdin()
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _fork(cwd: str, fds: tuple[int, int, int], user: int | None) -> int:
+    """Fork this interpreter; the child gets 0, its own session, and the pipes."""
+    os.stat(cwd)
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        if user is not None:
+            os.setresuid(user, user, user)
+        os.setsid()
+        for target, fd in enumerate(fds):
+            os.dup2(fd, target)
+        os.chdir(cwd)
+    return pid
+
+
+def _spawn(
+    program: str,
+    argv: list[str],
+    env: dict[str, str],
+    cwd: str,
+    fds: tuple[int, int, int],
+    *,
+    user: int | None,
+) -> int:
+    """Start another program. It borrows our memory until it executes: nothing is copied."""
+    started = subprocess.Popen(
+        argv,
+        executable=program,
+        stdin=fds[0],
+        stdout=fds[1],
+        stderr=fds[2],
+        cwd=cwd,
+        env=env,
+        start_new_session=True,
+        user=user,
+    )
+    started.returncode = 0  # reaped with all other children, by the agent
+    return started.pid
+
+
+def _find(name: str, cwd: str, path: str) -> str:
+    """The program's file, as a shell would find it."""
+    if "/" in name:
+        return name if name.startswith("/") else str(Path(cwd, name))
+    for folder in path.split(":"):
+        candidate = f"{folder or '.'}/{name}"
+        if os.access(candidate, os.X_OK) and not Path(candidate).is_dir():
+            return candidate
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+
+def _family(pid: int) -> set[int]:
+    """The process, its descendants, and whoever is in its session."""
+    children: dict[int, list[int]] = {}
+    found = {pid}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            stat = Path("/proc", entry, "stat").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        fields = stat[stat.rindex(b")") + 2 :].split()
+        if fields[0] in (b"Z", b"X"):
+            continue
+        children.setdefault(int(fields[1]), []).append(int(entry))
+        if int(fields[3]) == pid:
+            found.add(int(entry))
+    waiting = list(found)
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in found:
+                found.add(child)
+                waiting.append(child)
+    return found - {1}

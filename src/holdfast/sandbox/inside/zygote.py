@@ -1,0 +1,240 @@
+"""Start Python scripts by forking the agent rather than a new interpreter.
+
+A plain `python script.py`, `python -c …` or `python -m …` is taken over when nothing about it
+needs a fresh interpreter; anything else (flags, PYTHON… variables, a venv's python) is
+executed as usual. The forked child unwinds to the top of the interpreter, runs the script as
+`__main__`, and ends as an interpreter does: threads, exit handlers, finalisers, exit codes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import io
+import os
+import runpy
+import signal
+import site
+import sys
+import threading
+import time
+import types
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from typing import IO, Any, NoReturn
+
+_OURS = ("/opt/", "/usr/")
+_HONOURED = frozenset({"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"})
+_AS_STARTED = {name: os.environ.get(name) for name in ("LANG", "LC_ALL", "LC_CTYPE")}
+_AT_START = {
+    stream: (getattr(sys, stream).encoding, getattr(sys, stream).errors)
+    for stream in ("stdin", "stdout", "stderr")
+    if getattr(sys, stream, None) is not None
+}
+
+
+_kept: list[object] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A Python program to become."""
+
+    program: str
+    argv: list[str]
+    env: dict[str, str]
+    kind: str
+    """`file`, `code` or `module`."""
+
+
+class BecomeScript(BaseException):
+    """Raised in the forked child: unwind everything, then run the script."""
+
+    def __init__(self, script: Script, agent: object) -> None:
+        super().__init__()
+        self.script = script
+        _kept.extend((agent, self))
+
+
+def plan(
+    program: str, argv: list[str], env: dict[str, str], cwd: str, pythons: frozenset[str]
+) -> Script | None:
+    """The script these words mean, or None where a fresh interpreter is needed."""
+    if program not in pythons or len(argv) < 2:
+        return None
+    if any(name.startswith("PYTHON") and name not in _HONOURED for name in env):
+        return None
+    if any(env.get(name) != value for name, value in _AS_STARTED.items()):
+        return None
+    if argv[1] in ("-c", "-m"):
+        if len(argv) < 3:
+            return None
+        return Script(program, argv, env, "code" if argv[1] == "-c" else "module")
+    path = argv[1]
+    if path.startswith("-") or not path.endswith(".py"):
+        return None
+    return Script(program, argv, env, "file") if os.path.isfile(os.path.join(cwd, path)) else None
+
+
+def run(script: Script) -> NoReturn:
+    """Be the script, to its end."""
+    # What is there already is neither collected nor taken down: touching it would copy it.
+    gc.freeze()
+    preloaded = frozenset(sys.modules)
+    _take_place(script)
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    if hasattr(sys.modules["__main__"], "__annotations__"):
+        main.__annotations__ = {}
+    sys.modules["__main__"] = main
+    interrupted = False
+    try:
+        _execute(script, main)
+        code = 0
+    except SystemExit as error:
+        code = _exit_code(error)
+    except BaseException as error:  # noqa: BLE001 - an interpreter's own last resort
+        _show(error)
+        interrupted = isinstance(error, KeyboardInterrupt)
+        code = 1
+    code = _finish(preloaded) or code
+    if interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code)
+
+
+def _exit_code(error: SystemExit) -> int:
+    """What `sys.exit(…)` means, printing what is no number."""
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    sys.stdout.flush()
+    print(error.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
+    return 1
+
+
+def _finish(preloaded: frozenset[str]) -> int:
+    """End as an interpreter does, but only for what the script brought: ours would take longer
+    to take down than most scripts run. Returns 120 if output was lost, else 0."""
+    shutdown: Any = threading
+    shutdown._shutdown()
+    exits: Any = atexit
+    exits._run_exitfuncs()
+    lost = _flush()
+    own = [sys.modules.pop("__main__"), *_brought_along(preloaded)]
+    for module in own:
+        names = [name for name in vars(module) if name != "__builtins__"]
+        for name in sorted(names, key=lambda name: not name.startswith("_")):
+            vars(module)[name] = None
+    gc.collect()
+    return _flush() or lost
+
+
+def _brought_along(preloaded: frozenset[str]) -> list[types.ModuleType]:
+    """The modules the script imported from its own files."""
+    brought = [m for name, m in sys.modules.items() if name not in preloaded]
+    return [
+        m for m in brought if not str(getattr(m, "__file__", "/opt/") or "/opt/").startswith(_OURS)
+    ]
+
+
+def _flush() -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None or stream.closed:
+            continue
+        try:
+            stream.flush()
+        except OSError:
+            return 120
+    return 0
+
+
+def _execute(script: Script, main: types.ModuleType) -> None:
+    if script.kind == "module":
+        sys.argv = ["-m", *script.argv[3:]]
+        sys.path.insert(0, os.getcwd())
+        runner: Any = runpy
+        runner._run_module_as_main(script.argv[2])
+        return
+    if script.kind == "code":
+        sys.argv = ["-c", *script.argv[3:]]
+        sys.path.insert(0, "")
+        code = _compiled(script, script.argv[2], "<string>")
+    else:
+        path = script.argv[1]
+        sys.argv = script.argv[1:]
+        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+        main.__dict__["__file__"] = os.path.join(os.getcwd(), path)
+        main.__loader__ = SourceFileLoader("__main__", path)
+        main.__dict__["__cached__"] = None
+        with open(path, "rb") as file:
+            source = file.read()
+        code = _compiled(script, source, main.__dict__["__file__"])
+    exec(code, main.__dict__)  # noqa: S102 - running the given program is the purpose
+
+
+def _compiled(script: Script, source: str | bytes, name: str) -> types.CodeType:
+    """The program as code. What can't be compiled is left to a fresh interpreter to complain of,
+    since it reads files by other rules than strings."""
+    try:
+        return compile(source, name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, UnicodeError):
+        os.execve(script.program, script.argv, script.env)  # noqa: S606 - the program it asked for
+
+
+def _take_place(script: Script) -> None:
+    """Make this process look like an interpreter that was just started for the script."""
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    os.environ.clear()
+    os.environ.update(script.env)
+    if "TZ" in script.env:
+        time.tzset()
+    sys.executable = script.program
+    sys.orig_argv = list(script.argv)
+    sys.dont_write_bytecode = bool(script.env.get("PYTHONDONTWRITEBYTECODE"))
+    ours = [n for n in sys.modules if n == "holdfast" or n.startswith("holdfast.")]
+    _kept.extend(sys.modules.pop(name) for name in ours)
+    sys.path[:0] = [entry for entry in script.env.get("PYTHONPATH", "").split(":") if entry]
+    _find_user_packages()
+    sys.stdin = sys.__stdin__ = _stream(0, "stdin")  # pyright: ignore[reportAttributeAccessIssue]
+    sys.stdout = sys.__stdout__ = _stream(1, "stdout")  # pyright: ignore[reportAttributeAccessIssue]
+    sys.stderr = sys.__stderr__ = _stream(2, "stderr")  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _find_user_packages() -> None:
+    """What `pip install` put into the home folder since the agent started."""
+    site.USER_BASE = site.USER_SITE = None
+    if site.ENABLE_USER_SITE is not False:
+        known: set[str] = set(sys.path)
+        site.addusersitepackages(known)
+
+
+def _stream(fd: int, name: str) -> IO[str]:
+    encoding, errors = _AT_START.get(name, ("utf-8", "backslashreplace"))
+    raw = open(fd, "rb" if fd == 0 else "wb", buffering=0, closefd=False)  # noqa: SIM115
+    raw.name = f"<{name}>"
+    buffer: Any = io.BufferedReader(raw) if fd == 0 else io.BufferedWriter(raw)
+    text = io.TextIOWrapper(
+        buffer,
+        encoding=encoding,
+        errors=errors,
+        newline=None if fd == 0 else "\n",
+        line_buffering=fd == 2,
+    )
+    setattr(text, "mode", "r" if fd == 0 else "w")  # noqa: B010 - undeclared, but there in fact
+    return text
+
+
+def _show(error: BaseException) -> None:
+    """Print an uncaught exception as the interpreter would, without the frames of this file."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
+        traceback = traceback.tb_next
+    error = error.with_traceback(traceback)
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
+    sys.excepthook(type(error), error, traceback)

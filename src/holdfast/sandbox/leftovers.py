@@ -1,0 +1,128 @@
+"""What a sandbox leaves outside itself, and how it is removed: used by stop, launcher and sweep.
+
+Each host process has a folder with a lease (a lock the kernel drops when the process ends), a
+file per sandbox, and cgroups named after it. `sweep` removes those of processes that are gone:
+killed, or of before a reboot. Everything here can be repeated, and runs without the package.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+
+def sweep(state: str) -> list[str]:
+    """Clean up after every host process that no longer holds its lease; returns their names."""
+    hosts = Path(state, "hosts")
+    swept: list[str] = []
+    if not hosts.is_dir():
+        return swept
+    for folder in sorted(hosts.iterdir()):
+        if not _abandoned(folder):
+            continue
+        clean(str(folder), wait=2.0)
+        swept.append(folder.name)
+    return swept
+
+
+def _abandoned(folder: Path) -> bool:
+    try:
+        fd = os.open(folder / "lease", os.O_RDWR)
+    except FileNotFoundError:
+        # Without a lease it is either being made this moment or was left half removed.
+        return time.time() - folder.stat().st_mtime > 60
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def clean(folder: str, *, wait: float) -> None:
+    """Remove everything that belongs to the host process of this folder, then the folder."""
+    root = Path(folder)
+    for file in sorted(root.glob("sandboxes/*.json")):
+        try:
+            record: dict[str, Any] = json.loads(file.read_text())
+        except (OSError, ValueError):
+            record = {}  # killed while writing it: its cgroup is found below, by name
+        kill(record)
+        for cgroup in record.get("cgroups", ()):
+            remove_cgroup(cgroup, wait=wait)
+    parents = root / "cgroups.json"
+    if parents.is_file():
+        for parent in json.loads(parents.read_text()):
+            for cgroup in sorted(Path(parent).glob("sbx_*")):
+                remove_cgroup(str(cgroup), wait=wait)
+            remove_cgroup(parent, wait=wait)
+    _remove(root)
+
+
+def _remove(root: Path) -> None:
+    """Remove the host process's folder, but never what is mounted in it."""
+    if os.path.ismount(root / "view"):
+        raise OSError(errno.EBUSY, "still mounted", str(root / "view"))
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def kill(record: dict[str, Any]) -> None:
+    """Kill a sandbox's first process, if it is still the one that was recorded."""
+    pid, born = record.get("pid"), record.get("born")
+    if not isinstance(pid, int) or start_time(pid) != born or born is None:
+        return
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def start_time(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot: with its pid, its identity."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return int(fields[19])
+
+
+def remove_cgroup(path: str, *, wait: float) -> bool:
+    """Kill what is in the cgroup and remove it; False if it would not go within `wait` seconds."""
+    deadline = time.monotonic() + wait
+    pause = 0.0005
+    while True:
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
+                raise
+        else:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        _kill_all(path)
+        time.sleep(pause)
+        pause = min(pause * 2, 0.05)
+
+
+def _kill_all(path: str) -> None:
+    whole = Path(path, "cgroup.kill")
+    try:
+        if whole.exists():
+            whole.write_text("1")
+            return
+        for pid in Path(path, "cgroup.procs").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+    except (FileNotFoundError, ProcessLookupError):
+        return

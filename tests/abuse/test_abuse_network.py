@@ -1,0 +1,415 @@
+"""Attempts to reach what is not on the list, to be taken for someone else, and to get the key."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import ssl
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from holdfast.sandbox import AllowedHost, Network
+from holdfast.sandbox.egress import addresses
+from holdfast.sandbox.egress.authority import Authority
+from sandbox.support import Answering, create, observed, serving, shared_host
+
+ASK = """
+import socket, struct, sys
+labels = eval(sys.argv[1])
+packet = struct.pack('!HHHHHH', 7, 0x100, 1, 0, 0, 0)
+packet += b''.join(bytes([len(l)]) + l for l in labels) + b'\\0' + struct.pack('!HH', 1, 1)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(3)
+s.sendto(packet, ('127.0.0.1', 53))
+answer = s.recv(512)
+print(answer[3] & 15, struct.unpack_from('!H', answer, 6)[0])
+"""
+
+NAMES = {
+    "another name": [b"evil", b"com"],
+    "a zero in a label": [b"evil.com\0", b"allowed", b"test"],
+    "a dot in a label": [b"evil.com", b"allowed", b"test"],
+    "all in one label": [b"allowed.test"],
+    "a longer name": [b"allowed", b"test", b"evil", b"com"],
+    "a name with the same end": [b"notallowed", b"test"],
+    "a space in a label": [b"allowed ", b"test"],
+    "a name below": [b"sub", b"allowed", b"test"],
+    "a wildcard's own name": [b"wild", b"test"],
+    "another name with a wildcard's end": [b"notwild", b"test"],
+    "a high byte": [b"\xffallowed", b"test"],
+    "nothing at all": [],
+}
+
+
+async def test_only_names_on_the_list_are_answered(backend: str) -> None:
+    network = ["allowed.test", "*.wild.test"]
+    with observed(shared_host()) as observer:
+        async with await create(backend, network=network) as sandbox:
+            for good in (
+                [b"allowed", b"test"],
+                [b"ALLOWED", b"Test"],
+                [b"a", b"b", b"wild", b"test"],
+            ):
+                said = await sandbox.run("python", "-c", ASK, repr(good))
+                assert said.stdout == "0 1\n", (good, said)
+            for kind, labels in NAMES.items():
+                said = await sandbox.run("python", "-c", ASK, repr(labels))
+                assert said.stdout == "5 0\n", (kind, said)
+    assert len([a for a in observer.attempts if not a.allowed]) >= len(NAMES) - 1
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"\0", b"\xff" * 40, b"\0" * 600, bytes(12) + b"\xc0\x0c", b"\0\1" * 200]
+)
+async def test_garbage_to_the_name_server_changes_nothing(garbage: bytes) -> None:
+    send = f"import socket\ns = socket.socket(2, 2)\nfor _ in range(50): s.sendto({garbage!r}, ('127.0.0.1', 53))"
+    async with await create(network=["allowed.test"]) as sandbox:
+        await sandbox.run("python", "-c", send)
+        said = await sandbox.run("python", "-c", ASK, repr([b"allowed", b"test"]))
+    assert said.stdout == "0 1\n"
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "169.254.169.254",
+        "10.0.0.1",
+        "127.0.0.1",
+        "192.168.1.1",
+        "1.1.1.1",
+        "100.100.100.200",
+        "[::1]",
+        "[::ffff:169.254.169.254]",
+        "[fd00:ec2::254]",
+        "0x7f000001",
+        "2130706433",
+        "017700000001",
+    ],
+)
+async def test_an_address_not_on_the_list_is_not_connected(where: str, backend: str) -> None:
+    with serving() as port:
+        async with await create(
+            backend, network=[AllowedHost("a.test", to=f"127.0.0.1:{port}")]
+        ) as box:
+            result = await box.shell(f"curl -sS -g -m 4 http://{where}/latest/meta-data/")
+            allowed = await box.shell("curl -sS -m 4 http://a.test/")
+    assert result.exit_code != 0 and result.stdout == ""
+    assert allowed.ok, "void: nothing gets out at all"
+
+
+@pytest.mark.parametrize("port", [22, 25, 53, 3306, 5432, 6379, 8080])
+async def test_another_port_than_the_allowed_is_not_connected(port: int) -> None:
+    with serving() as open_port:
+        rule = AllowedHost("a.test", ports=(80,), to=f"127.0.0.1:{open_port}")
+        async with await create(network=[rule]) as sandbox:
+            result = await sandbox.shell(f"curl -sS -m 4 http://a.test:{port}/")
+            assert (await sandbox.shell("curl -sS http://a.test:80/")).ok
+    assert result.exit_code != 0
+
+
+async def test_there_is_no_way_by_udp_to_another_name_server() -> None:
+    code = ASK.replace("'127.0.0.1', 53", "'8.8.8.8', 53")
+    async with await create(network=["allowed.test"]) as sandbox:
+        result = await sandbox.run("python", "-c", code, repr([b"evil", b"com"]))
+    assert result.exit_code != 0
+
+
+LEADS = {
+    "private": ["10.1.2.3"],
+    "loopback": ["127.0.0.1"],
+    "link-local": ["169.254.169.254"],
+    "mapped IPv6": ["::ffff:10.0.0.1"],
+    "translated IPv6": ["64:ff9b::a00:1"],
+    "6to4": ["2002:a00:1::"],
+    "unique local IPv6": ["fd00::1"],
+    "IPv6 loopback": ["::1"],
+    "this network": ["0.0.0.0"],
+    "carrier NAT": ["100.64.0.1"],
+    "one public one private": ["93.184.216.34", "10.0.0.1"],
+    "multicast": ["224.0.0.1"],
+    "broadcast": ["255.255.255.255"],
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("kind", LEADS, ids=lambda name: name.replace(" ", "-"))
+async def test_a_name_that_leads_to_a_private_address_is_refused(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolve(name: str, port: int) -> list[str]:
+        return LEADS[kind]
+
+    monkeypatch.setattr(addresses, "resolve", resolve)
+    with observed(shared_host()) as observer:
+        async with await create(network=["rebound.test"]) as sandbox:
+            result = await sandbox.shell("curl -sS -m 5 http://rebound.test/")
+    assert result.exit_code != 0
+    assert [a.reason for a in observer.attempts if "not a public address" in a.reason]
+
+
+async def test_a_name_is_resolved_once_and_that_address_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    async def resolve(name: str, port: int) -> list[str]:
+        asked.append(name)
+        return ["127.0.0.1"] if len(asked) == 1 else ["169.254.169.254"]
+
+    monkeypatch.setattr(addresses, "resolve", resolve)
+    with serving() as port, observed(shared_host()) as observer:
+        rule = AllowedHost("pinned.test", ports=(port,), private=True)
+        async with await create(network=[rule]) as sandbox:
+            result = await sandbox.shell(f"curl -sS http://pinned.test:{port}/")
+    assert result.ok and asked == ["pinned.test"]
+    assert [a.address for a in observer.attempts] == ["127.0.0.1"]
+
+
+class Redirecting(Answering):
+    def do_GET(self) -> None:
+        self.send_response(302)
+        self.send_header("location", "http://elsewhere.test/stolen")
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+
+async def test_a_redirect_to_another_host_is_not_followed(backend: str) -> None:
+    with serving(Redirecting) as port, observed(shared_host()) as observer:
+        rule = AllowedHost("a.test", to=f"127.0.0.1:{port}")
+        async with await create(backend, network=[rule]) as sandbox:
+            result = await sandbox.shell("curl -sS -L -m 5 http://a.test/")
+    assert result.exit_code == 6
+    assert ("elsewhere.test", False) in [(a.host, a.allowed) for a in observer.attempts]
+
+
+RAW = {
+    "another host": b"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n",
+    "another host after an empty line": b"\r\nGET / HTTP/1.1\r\nHost: other.test\r\n\r\n",
+    "an unknown method for another host": b"FETCH / HTTP/1.1\r\nHost: other.test\r\n\r\n",
+    "the next version of the protocol": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "no host": b"GET / HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET / HTTP/1.1\r\nHost: a.test\r\nHost: other.test\r\n\r\n",
+    "another host in the target": b"GET http://other.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n",
+    "a tunnel": b"CONNECT other.test:443 HTTP/1.1\r\nHost: a.test\r\n\r\n",
+    "a trace, to see the headers": b"TRACE / HTTP/1.1\r\nHost: a.test\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+    "a length and chunks": b"POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "strange chunks": b"POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "a folded header": b"GET / HTTP/1.1\r\nHost: a.test\r\nX: a\r\n b\r\n\r\n",
+    "a space before the colon": b"GET / HTTP/1.1\r\nHost : a.test\r\nHost: a.test\r\n\r\n",
+    "a bare line feed": b"GET / HTTP/1.1\nHost: a.test\n\n" + b"x" * 20 + b"\r\n\r\n",
+    "a zero in a header": b"GET / HTTP/1.1\r\nHost: a.test\r\nX: \0\r\n\r\n",
+    "another port": b"GET / HTTP/1.1\r\nHost: a.test:81\r\n\r\n",
+    "a second request for another host": b"GET / HTTP/1.1\r\nHost: a.test\r\n\r\n"
+    b"GET /stolen HTTP/1.1\r\nHost: other.test\r\n\r\n",
+    "an endless head": b"GET / HTTP/1.1\r\nHost: a.test\r\n" + b"X: y\r\n" * 20_000,
+}
+SEND = """
+import socket, sys
+s = socket.create_connection(('a.test', 80)); s.settimeout(5)
+data = sys.stdin.buffer.read()
+try:
+    s.sendall(data); s.shutdown(1)
+    while piece := s.recv(65536): sys.stdout.buffer.write(piece)
+except OSError: pass
+"""
+
+
+class Recording(Answering):
+    seen: ClassVar[list[tuple[str, str, dict[str, str]]]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append((self.command, self.path, dict(self.headers)))
+        super().do_GET()
+
+    do_TRACE = do_CONNECT = do_GET
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "key"}], ids=["plain", "with-a-key"])
+async def test_requests_that_try_to_be_others_do_not_arrive(headers: dict[str, str]) -> None:
+    with serving(Recording) as port:
+        rule = AllowedHost("a.test", to=f"127.0.0.1:{port}", headers=headers)
+        async with await create(network=[rule]) as sandbox:
+            for kind, request in RAW.items():
+                Recording.seen.clear()
+                await sandbox.run("python", "-c", SEND, stdin=request)
+                arrived = [s for s in Recording.seen if s[1] != "/" or s[0] != "GET"]
+                strays = [s for s in Recording.seen if s[2].get("host") != "a.test"]
+                expected = 1 if kind == "a second request for another host" else 0
+                assert len(Recording.seen) <= expected and not arrived and not strays, kind
+            good = b"GET /good HTTP/1.1\r\nHost: a.test\r\n\r\n"
+            said = await sandbox.run("python", "-c", SEND, stdin=good)
+    assert b"GET /good" in said.stdout_bytes, "void: nothing arrives at all"
+
+
+async def test_a_header_of_ones_own_is_replaced_not_added() -> None:
+    with serving() as port:
+        rule = AllowedHost("a.test", to=f"127.0.0.1:{port}", headers={"Authorization": "real"})
+        async with await create(network=[rule]) as sandbox:
+            said = await sandbox.shell(
+                "curl -sS -H 'authorization: fake' -H 'X-Y: z' http://a.test/"
+            )
+    lines = said.stdout.splitlines()
+    assert "authorization: real" in lines and "x-y: z" in lines
+    assert "fake" not in said.stdout
+
+
+async def test_the_key_is_nowhere_in_the_sandbox(backend: str) -> None:
+    key = secrets.token_hex(16)
+    search = f"grep -rs {key[:10]}'{key[10:]}' /proc/*/environ /proc/*/cmdline /etc /home /workspace /tmp /run /opt/holdfast/bin; env"
+    with serving() as port:
+        rule = AllowedHost("a.test", to=f"127.0.0.1:{port}", headers={"x-key": key})
+        async with await create(backend, network=[rule]) as sandbox:
+            arrived = await sandbox.shell("curl -sS http://a.test/")
+            found = await sandbox.shell(search)
+    assert key in arrived.stdout, "void: the key is not even added"
+    assert key not in found.stdout.replace(f"{key[:10]}'{key[10:]}'", "")
+
+
+async def test_a_key_is_not_sent_in_the_clear_to_a_public_host() -> None:
+    rule = AllowedHost("public.test", headers={"x-key": "secret"})
+    with observed(shared_host()) as observer:
+        async with await create(network=[rule]) as sandbox:
+            result = await sandbox.shell("curl -sS -m 5 http://public.test/")
+    assert result.exit_code != 0
+    assert "encrypted" in observer.attempts[-1].reason
+
+
+@pytest.fixture
+def upstream(tmp_path: Path):
+    """An HTTPS server with a certificate of its own authority."""
+    authority = Authority()
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text(authority.certificate)
+    with serving(context=authority.context("secure.test")) as port:
+        yield port, str(bundle)
+
+
+async def test_tls_under_another_server_name_is_refused(upstream, backend: str) -> None:
+    port, _ = upstream
+    rule = AllowedHost("secure.test", to=f"127.0.0.1:{port}")
+    ask = "curl -sSk -m 5 --connect-to {name}:443:secure.test:443 https://{name}/"
+    with observed(shared_host()) as observer:
+        async with await create(backend, network=[rule]) as sandbox:
+            other = await sandbox.shell(ask.format(name="evil.test"))
+            right = await sandbox.shell(ask.format(name="secure.test"))
+    assert right.ok, "void: the right name does not get through"
+    assert other.exit_code != 0 and other.stdout == ""
+    assert [a for a in observer.attempts if "TLS for 'evil.test'" in a.reason]
+
+
+async def test_a_host_that_is_not_who_it_says_gets_no_key(upstream, tmp_path: Path) -> None:
+    port, bundle = upstream
+    stranger = tmp_path / "other.pem"
+    stranger.write_text(Authority().certificate)
+    for ca, arrives in ((bundle, True), (str(stranger), False), (None, False)):
+        rule = AllowedHost("secure.test", to=f"127.0.0.1:{port}", headers={"x-key": "k"}, ca=ca)
+        async with await create(network=[rule]) as sandbox:
+            result = await sandbox.shell("curl -sS -m 8 https://secure.test/")
+        assert ("x-key: k" in result.stdout) is arrives
+
+
+async def test_only_http_goes_to_a_host_with_a_key(upstream) -> None:
+    port, bundle = upstream
+    rule = AllowedHost("secure.test", to=f"127.0.0.1:{port}", headers={"x-key": "k"}, ca=bundle)
+    code = "import socket\ns = socket.create_connection(('secure.test', 443)); s.settimeout(5)\n"
+    code += "s.sendall(b'\\x00\\x01raw'); print(s.recv(100))"
+    async with await create(network=[rule]) as sandbox:
+        result = await sandbox.run("python", "-c", code)
+    assert "b''" in result.stdout or "Error" in result.stderr
+
+
+async def test_a_flood_of_connections_is_bounded_and_ends() -> None:
+    code = """
+import socket
+held = []
+for i in range(400):
+    s = socket.socket(); s.settimeout(3)
+    try: s.connect(('a.test', 80)); held.append(s)
+    except OSError: break
+print(len(held))
+"""
+    with serving() as port:
+        async with await create(network=[AllowedHost("a.test", to=f"127.0.0.1:{port}")]) as sandbox:
+            await sandbox.run("python", "-c", code, timeout=30)
+            tasks = len(sandbox._proxy._tasks)
+            assert tasks <= 130
+            after = await sandbox.shell("curl -sS -m 5 http://a.test/")
+            assert after.ok
+
+
+async def test_a_flood_of_refusals_does_not_fill_the_record() -> None:
+    code = ASK.replace(
+        "answer = s.recv(512)",
+        "answer = s.recv(512)\nfor i in range(3000):\n"
+        " s.sendto(packet.replace(b'evil', b'e%03d' % (i % 1000)), ('127.0.0.1', 53))",
+    )
+    with observed(shared_host()) as observer:
+        async with await create(network=["allowed.test"]) as sandbox:
+            await sandbox.run("python", "-c", code, repr([b"evil", b"com"]))
+            await asyncio.sleep(0.2)
+    assert 0 < len(observer.attempts) <= 1000
+
+
+def test_what_is_public_and_what_is_not() -> None:
+    public = [
+        "93.184.216.34",
+        "1.1.1.1",
+        "2606:2800:220:1::1",
+        "::ffff:8.8.8.8",
+        "64:ff9b::808:808",
+    ]
+    other = [
+        "",
+        "x",
+        "10.0.0.1",
+        "169.254.169.254",
+        "::",
+        "fe80::1%eth0",
+        "192.0.2.1",
+        "168.63.129.16",
+        "::ffff:127.0.0.1",
+        "::127.0.0.1",
+        "ff02::1",
+        "2001:db8::1",
+        "198.18.0.1",
+        "240.0.0.1",
+    ]
+    assert [a for a in public if not addresses.is_public(a)] == []
+    assert [a for a in other if addresses.is_public(a)] == []
+
+
+def test_rules_mean_whole_names() -> None:
+    network = Network(allow=["A.Test.", "*.wild.test", "port.test:8443"])
+    assert network.rule("a.test", 443) and network.rule("A.TEST.", 80)
+    assert network.rule("x.y.wild.test", 443)
+    for name in (
+        "wild.test",
+        "xwild.test",
+        "a.test.evil",
+        "b.a.test",
+        "a.test\0.evil",
+        "",
+        "a..test",
+    ):
+        assert network.rule(name, 443) is None, name
+    assert network.rule("port.test", 443) is None and network.rule("port.test", 8443)
+
+
+def test_the_authority_makes_certificates_a_strict_reader_accepts() -> None:
+    authority = Authority()
+    server = authority.context("name.test")
+    client = ssl.create_default_context(cadata=authority.certificate)
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    inbound, outbound = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(inbound, outbound, server_hostname="name.test")
+    theirs = server.wrap_bio(outbound, inbound, server_side=True)
+    for _ in range(4):
+        for side in (ours, theirs):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    assert ours.getpeercert()["subjectAltName"] == (("DNS", "name.test"),)

@@ -1,0 +1,318 @@
+"""The host process: pool, records against runs, handles across processes, git sources, the CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.current import CurrentStep, set_current_step
+from holdfast.errors import NotFound, SourceError
+from holdfast.sandbox import AllowedHost, Ended, Host, Sandbox
+from holdfast.sandbox.spec import Limits, Spec
+from sandbox.support import create, observed, require, serving, shared_host, until
+
+
+@pytest.fixture
+def own_host(tmp_path: Path):
+    require("namespace")
+    host = Host(tmp_path / "state", pool=2)
+    yield host
+    host.close()
+    assert not list((tmp_path / "state/hosts").iterdir())
+
+
+async def test_the_pool_is_filled_bounded_and_emptied(own_host: Host) -> None:
+    await own_host.warm("namespace")
+    pool = own_host._pools["namespace"]
+    assert len(pool) == 2
+    ready = {instance.id for instance in pool._ready}
+    made = [await Sandbox.create(backend="namespace", host=own_host) for _ in range(3)]
+    assert {s.id for s in made[:2]} == ready and made[2].id not in ready
+    await until(lambda: len(pool) == 2)
+    for sandbox in made:
+        assert (await sandbox.run("echo", "x")).ok
+        await sandbox.stop()
+    await asyncio.sleep(0.1)
+    assert len(pool) == 2
+    await own_host.aclose()
+    assert len(pool) == 0
+
+
+async def test_a_pooled_sandbox_is_fresh_and_fits_what_was_asked(own_host: Host) -> None:
+    await own_host.warm(
+        "namespace",
+        Spec(
+            limits=Limits.of(
+                cpus=1, memory="1gb", disk=None, inodes=None, pids=256, open_files=1024
+            )
+        ),
+    )
+    async with await Sandbox.create(backend="namespace", host=own_host, memory="96mb") as small:
+        assert (
+            await small.run("python", "-c", "x = bytearray(10**9)")
+        ).ended is Ended.OUT_OF_MEMORY
+    async with await Sandbox.create(backend="namespace", host=own_host) as fresh:
+        assert await fresh.list_files() == []
+
+
+async def test_sandboxes_are_recorded_against_run_and_step_and_end_with_the_run() -> None:
+    step = CurrentStep("run_1", "w", "make", "0.1", 1, "key")
+    host = shared_host()
+    with observed(host) as observer:
+        set_current_step(step)
+        try:
+            mine = await create()
+        finally:
+            set_current_step(None)
+        other = await create()
+        assert (observer.sandboxes[mine.id].run_id, observer.sandboxes[mine.id].step) == (
+            "run_1",
+            "0.1",
+        )
+        assert observer.sandboxes[other.id].run_id is None
+        await host.end_run("run_1")
+        assert not mine.running and other.running
+        assert observer.sandboxes[mine.id].stopped_because == "its run ended"
+        await other.stop()
+
+
+OTHER = """
+import asyncio, json, sys
+from holdfast.sandbox import Host, Sandbox
+async def main():
+    host = Host(sys.argv[1], pool=0)
+    box = await Sandbox.get(sys.argv[2], host=host)
+    out = {"same": box.id == sys.argv[2], "backend": box.backend}
+    await box.write_files({"from-other": "hello"})
+    said = []
+    r = await box.run("sh", "-c", "cat mine; echo err >&2; exit 5", on_stdout=said.append)
+    out["run"] = [r.stdout, r.stderr, r.exit_code, "".join(said)]
+    out["stdin"] = (await box.run("cat", stdin="in")).stdout
+    out["memory"] = (await box.run("python", "-c", "x = bytearray(10**9)")).ended
+    bg = await box.start("sleep", "60"); await bg.kill(); out["killed"] = (await bg.wait()).signal
+    box.extend_timeout(30)
+    box.release()
+    again = await Sandbox.get(sys.argv[2], host=host)
+    await again.stop("by another")
+    await host.aclose()
+    print(json.dumps(out))
+asyncio.run(main())
+"""
+
+
+async def test_a_sandbox_is_used_and_stopped_from_another_process() -> None:
+    host = shared_host()
+    sandbox = await create(memory="128mb")
+    await sandbox.write_files({"mine": "content"})
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", OTHER, str(host.state), sandbox.id, stdout=-1
+    )
+    out, _ = await process.communicate()
+    told = json.loads(out)
+    assert told["same"] and told["backend"] == "namespace"
+    assert told["run"] == ["content", "err\n", 5, "content"]
+    assert told["stdin"] == "in" and told["memory"] == "out_of_memory" and told["killed"] == 9
+    await until(lambda: sandbox.id not in host.sandboxes)
+    assert sandbox.record.stopped_because == "by another"
+    with pytest.raises(NotFound):
+        await Sandbox.get(sandbox.id, host=host)
+
+
+def _git(folder: Path, *words: str) -> str:
+    env = {
+        **os.environ,
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@x",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@x",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+    }
+    return subprocess.run(
+        ["git", *words], cwd=folder, env=env, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+async def test_a_repository_is_fetched_at_a_branch_and_nothing_of_it_is_run(tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    _git(repo, "init", "-q", "-b", "main")
+    (repo / "a.txt").write_text("main\n")
+    (repo / ".gitattributes").write_text("* filter=evil\n")
+    _git(repo, "add", ".")
+    _git(repo, "commit", "-qm", "one")
+    _git(repo, "checkout", "-qb", "other")
+    (repo / "a.txt").write_text("other\n")
+    _git(repo, "commit", "-qam", "two")
+    _git(repo, "checkout", "-q", "main")
+    for ref, content in (("", "main\n"), ("#other", "other\n")):
+        async with await create(source=f"file://{repo}{ref}") as sandbox:
+            assert await sandbox.read_text("a.txt") == content
+            assert (await sandbox.shell("git log --oneline | wc -l")).stdout.strip() == "1"
+    for bad in (
+        f"file://{repo}#missing",
+        "file:///no/such/repo.git",
+        "ext::sh -c touch% /tmp/x.git",
+    ):
+        with pytest.raises(SourceError):
+            await create(source=bad)
+
+
+async def test_tools_people_use_reach_allowed_hosts(tmp_path: Path) -> None:
+    """pip, git, curl, urllib and node's fetch, none of which is told of a proxy."""
+    import functools
+    import http.server
+
+    site = tmp_path / "site"
+    _make_wheel(site / "simple/tiny")
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    _git(repo, "init", "-q", "-b", "main")
+    (repo / "f").write_text("from git")
+    _git(repo, "add", ".")
+    _git(repo, "commit", "-qm", "one")
+    _git(tmp_path, "clone", "-q", "--bare", str(repo), str(site / "repo.git"))
+    _git(site / "repo.git", "update-server-info")
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(site))
+    with serving(handler) as port:  # type: ignore[arg-type]
+        rule = AllowedHost("packages.test", to=f"127.0.0.1:{port}")
+        async with await create(network=[rule]) as box:
+            pip = await box.shell(
+                "python -m pip install -q --index-url http://packages.test/simple "
+                "--trusted-host packages.test tiny && python -c 'import tiny; print(tiny.X)'",
+                timeout=60,
+            )
+            assert pip.stdout == "7\n", pip.stderr
+            clone = await box.shell("git clone -q http://packages.test/repo.git r && cat r/f")
+            assert clone.stdout == "from git", clone.stderr
+            fetch = "fetch('http://packages.test/simple/tiny/').then(r => console.log(r.status))"
+            assert (await box.run("node", "-e", fetch)).stdout == "200\n"
+            urllib = "import urllib.request as u; print(u.urlopen('http://packages.test/simple/').status)"
+            assert (await box.run("python", "-c", urllib)).stdout == "200\n"
+            npm = await box.shell(
+                "npm view nothing --registry http://packages.test/ 2>&1 | grep -c 404", timeout=60
+            )
+            assert int(npm.stdout) > 0, "npm did not get through to the server's own answer"
+
+
+def _make_wheel(folder: Path) -> None:
+    import zipfile
+
+    folder.mkdir(parents=True)
+    name = "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(folder / name, "w") as wheel:
+        wheel.writestr("tiny.py", "X = 7\n")
+        wheel.writestr(
+            "tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
+        )
+        wheel.writestr(
+            "tiny-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        wheel.writestr("tiny-1.0.dist-info/RECORD", "")
+    (folder / "index.html").write_text(f'<a href="{name}">{name}</a>')
+
+
+# ------------------------------------------------------------------------------ command line
+
+
+def _cli(*words: str, state: Path, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast.cli.main", "sandbox", *words],
+        env={**os.environ, "HOLDFAST_SANDBOX_DIR": str(state)},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def test_the_command_line_runs_a_command_and_exits_as_it_does(sandbox_state: str) -> None:
+    require("namespace")
+    done = _cli(
+        "run",
+        "--backend",
+        "namespace",
+        "--",
+        "sh",
+        "-c",
+        "echo out; echo err >&2; exit 7",
+        state=shared_host().state,
+    )
+    assert (done.returncode, done.stdout) == (7, "out\n")
+    assert "err" in done.stderr and "shares the host's kernel" in done.stderr
+    told = json.loads(
+        _cli(
+            "run", "--backend", "namespace", "--json", "--", "echo", "x", state=shared_host().state
+        ).stdout
+    )
+    assert told["stdout"] == "x\n" and told["ended"] == "exited"
+
+
+def test_the_doctor_tells_what_works_and_why_the_rest_does_not(sandbox_state: str) -> None:
+    require("namespace")
+    done = _cli("doctor", "--json", state=shared_host().state)
+    report = json.loads(done.stdout)
+    assert done.returncode == 0 and report["backends"]["namespace"]["works"]
+    assert report["auto"] in ("namespace", "gvisor", "microvm")
+    assert all(each["reason"] and each["isolation"] for each in report["backends"].values())
+    assert "auto takes" in _cli("doctor", state=shared_host().state).stdout
+
+
+async def test_the_command_line_lists_enters_and_stops_sandboxes() -> None:
+    host = shared_host()
+    sandbox = await create()
+
+    async def cli(*words: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(_cli, *words, state=host.state)
+
+    listed = json.loads((await cli("list", "--json")).stdout)["sandboxes"]
+    assert sandbox.id in [record["id"] for record in listed]
+    assert sandbox.id in (await cli("list")).stdout
+    assert (await cli("exec", sandbox.id, "--", "pwd")).stdout == "/workspace\n"
+    assert (await cli("stop", sandbox.id)).stdout == f"{sandbox.id}\n"
+    await until(lambda: not sandbox.running)
+    missing = await cli("stop", "sbx_none", "--json")
+    assert missing.returncode == 3 and json.loads(missing.stdout)["error"]["kind"] == "NotFound"
+    assert json.loads((await cli("gc", "--json")).stdout) == {"swept": []}
+
+
+def test_output_can_not_take_over_a_terminal() -> None:
+    from holdfast.cli.sandbox import tame
+
+    assert tame("a\x1b[31mred\x1b[0m\tb\r\n") == "a\x1b[31mred\x1b[0m\tb\r\n"
+    for hostile in (
+        "\x1b]0;title\x07",
+        "\x1b[2J",
+        "\x1b]52;c;aGk=\x07",
+        "\x9b31m",
+        "\x1bP+q\x1b\\",
+        "\x08",
+    ):
+        assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in tame(hostile))
+
+
+def test_the_example_runs(sandbox_state: str) -> None:
+    require("namespace")
+    example = Path(__file__).parents[2] / "examples/sandbox_hello.py"
+    done = subprocess.run(
+        [sys.executable, str(example)],
+        env={**os.environ, "HOLDFAST_SANDBOX_DIR": sandbox_state},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1 passed" in done.stdout and "an endless loop: timed_out" in done.stdout
