@@ -18,12 +18,14 @@ import hashlib
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, NonDeterminismError, RunError
 from holdfast.ids import derived_id
+from holdfast.interception import set_interceptor
 from holdfast.records import (
     ATTRIBUTES_SET,
     CANCEL_REQUESTED,
@@ -66,6 +68,16 @@ class Cancelled:
 
 
 Outcome = Completed | Failed | Cancelled
+
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+@lru_cache(maxsize=256)
+def _step_of(function: Callable[..., Any], name: str) -> Step[..., Any]:
+    """A step for another layer's call; that layer sees to retries itself."""
+    return Step[..., Any](function, name=name, retries=0)
 
 
 class Diverged(BaseException):
@@ -116,7 +128,9 @@ class Execution:
         args, kwargs = self.workflow.signature.decode_arguments(input)
         body = self.workflow.function(*args, **kwargs)
         # A context of its own: nothing of the engine's may be seen in the body.
-        task = self.loop.create_task(body, context=contextvars.Context())
+        context = contextvars.Context()
+        context.run(set_interceptor, self.intercept)
+        task = self.loop.create_task(body, context=context)
         assert isinstance(task, WorkflowTask)
         return task
 
@@ -282,6 +296,10 @@ class Execution:
         return await self._await(
             StepCall(key=self.next_key(), name=step.name, value=value, step=step)
         )
+
+    async def intercept(self, name: str, function: Callable[[A], Awaitable[R]], argument: A) -> R:
+        """Carry out what another layer would do in the body as a step (see `interception`)."""
+        return await self.call_step(_step_of(function, name), (argument,), {})
 
     def _set_timer(self, when: float, handle: WorkflowTimer) -> None:
         command = Timer(key=self.next_key(), name="timer", when=when, handle=handle)
