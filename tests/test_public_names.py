@@ -8,12 +8,12 @@ import sys
 import holdfast
 
 NAMES = """
-Backoff CodecError Concurrency CrashLoop Engine Failure FatalError HoldfastError
+Backoff BudgetExceeded CodecError Concurrency CrashLoop Engine Failure FatalError HoldfastError
 NonDeterminismError NotFound NotInWorkflow ReceivedEvent Refused RetryableError RunCancelled
-RunFailed RunHandle RunStuck Settings StepContext StepFailed StepTimeout StoreError TimedOut
-UnknownWorkflow UsageError Webhook create_webhook get_run list_runs now open_engine patched
-random receive_webhook send_event set_attributes sleep start step step_context uuid4
-wait_for_event workflow write_stream
+RunFailed RunHandle RunStuck Sandbox Settings StepContext StepFailed StepTimeout StoreError
+TimedOut UnknownWorkflow UsageError Webhook create_webhook generate_object generate_text get_run
+list_runs now open_engine patched random receive_webhook send_event set_attributes sleep start
+step step_context stream_text uuid4 wait_for_event workflow write_stream
 """
 
 

@@ -1,6 +1,10 @@
 """Holdfast: durable AI code agents on your own machines."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from holdfast.errors import (
+    BudgetExceeded,
     CodecError,
     CrashLoop,
     FatalError,
@@ -48,10 +52,15 @@ from holdfast.runtime.engine import Engine, Failure
 from holdfast.runtime.retry import Backoff
 from holdfast.runtime.settings import Settings
 
+if TYPE_CHECKING:
+    from holdfast.gateway import generate_object, generate_text, stream_text
+    from holdfast.sandbox import Sandbox
+
 __version__ = "0.1.0"
 
 __all__ = [
     "Backoff",
+    "BudgetExceeded",
     "CodecError",
     "Concurrency",
     "CrashLoop",
@@ -69,6 +78,7 @@ __all__ = [
     "RunFailed",
     "RunHandle",
     "RunStuck",
+    "Sandbox",
     "Settings",
     "StepContext",
     "StepFailed",
@@ -79,6 +89,8 @@ __all__ = [
     "UsageError",
     "Webhook",
     "create_webhook",
+    "generate_object",
+    "generate_text",
     "get_run",
     "list_runs",
     "now",
@@ -92,8 +104,25 @@ __all__ = [
     "start",
     "step",
     "step_context",
+    "stream_text",
     "uuid4",
     "wait_for_event",
     "workflow",
     "write_stream",
 ]
+
+# Loaded when first used: a program that only needs the runtime should not wait for the others.
+_LATER = {
+    "Sandbox": "holdfast.sandbox",
+    "generate_object": "holdfast.gateway",
+    "generate_text": "holdfast.gateway",
+    "stream_text": "holdfast.gateway",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LATER[name]), name)
+    globals()[name] = value
+    return value
