@@ -73,8 +73,8 @@ ROWS = [
     [("loop", "the tool-calling loop", False)],
     [
         ("runtime", "durable execution", True),
-        ("gateway", "models", False),
-        ("sandbox", "isolation", False),
+        ("gateway", "models", True),
+        ("sandbox", "isolation", True),
     ],
     [("store", "SQLite: journal, leases, mail", True)],
     [("records, errors, ids, clock, …", "small leaves", True)],
