@@ -13,7 +13,7 @@ import pytest
 from holdfast.errors import BudgetExceeded, CallMismatch
 from holdfast.gateway.keys import create_key, hash_secret
 from holdfast.gateway.ledger import Ledger
-from holdfast.records import CallEnd, CallStart, ProviderAttempt, SpendLimit
+from holdfast.records.calls import CallEnd, CallStart, ProviderAttempt, SpendLimit
 from holdfast.store.ledger import Begun, Earlier, SqliteLedger
 
 

@@ -27,7 +27,7 @@ from holdfast.gateway.providers import KNOWN, Provider
 from holdfast.gateway.reply import Usage
 from holdfast.gateway.request import Request
 from holdfast.gateway.scripted import Fail, Say
-from holdfast.records import SpendLimit
+from holdfast.records.calls import SpendLimit
 from holdfast.store.ledger import SqliteLedger
 from holdfast.testing.providers import FakeProvider
 

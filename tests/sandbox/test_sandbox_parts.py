@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import NotFound, SandboxUnavailable, UsageError
-from holdfast.records import EgressRecord
+from holdfast.records.sandboxes import EgressRecord
 from holdfast.sandbox import AllowedHost, Host, JsonLinesObserver, Network, Sandbox
 from holdfast.sandbox.egress import http, names, tls
 from holdfast.sandbox.namespace import cgroups, seccomp, syscalls

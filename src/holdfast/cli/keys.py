@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.cli import output
 from holdfast.errors import NotFound, UsageError
-from holdfast.records import VirtualKey
+from holdfast.records.calls import VirtualKey
 
 
 def add(parser: argparse.ArgumentParser) -> None:

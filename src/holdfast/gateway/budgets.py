@@ -8,7 +8,7 @@ from decimal import ROUND_FLOOR
 
 from holdfast.gateway.config import Budget
 from holdfast.gateway.prices import NANO
-from holdfast.records import CallStart, SpendLimit
+from holdfast.records.calls import CallStart, SpendLimit
 
 
 def scopes_of(start: CallStart, budgets: Sequence[Budget]) -> list[str]:

@@ -33,7 +33,7 @@ from holdfast.gateway.prices import PriceBook
 from holdfast.gateway.redact import Redactor
 from holdfast.gateway.route import Candidate
 from holdfast.gateway.tally import Tally
-from holdfast.records import CallEnd, CallStart
+from holdfast.records.calls import CallEnd, CallStart
 from holdfast.store.ledger import Earlier
 
 _NO_CREDIT = ("insufficient_quota", "billing_not_active", "credit_balance_too_low")

@@ -32,7 +32,7 @@ from holdfast.gateway.route import Routes
 from holdfast.gateway.seal import key_hash, sealing_key, unseal
 from holdfast.gateway.work import CanonicalWork, OnEvent
 from holdfast.ids import new_id
-from holdfast.records import CallEnd, CallStart
+from holdfast.records.calls import CallEnd, CallStart
 from holdfast.store.ledger import Earlier, SqliteLedger
 
 _STEPS_REMEMBERED = 4096

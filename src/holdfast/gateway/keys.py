@@ -18,7 +18,7 @@ from holdfast.errors import KeyRefused
 from holdfast.gateway.ledger import Ledger
 from holdfast.gateway.prices import NANO
 from holdfast.ids import new_id, new_token
-from holdfast.records import SpendLimit, VirtualKey
+from holdfast.records.calls import SpendLimit, VirtualKey
 
 PREFIX = "hf_gw_"
 _FRESH = 1.0  # seconds a key is believed without asking the store again

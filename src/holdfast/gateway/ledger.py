@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
-from holdfast.records import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
+from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
 from holdfast.store.ledger import Begun, Earlier
 
 

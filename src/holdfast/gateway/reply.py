@@ -14,7 +14,7 @@ from holdfast.gateway.messages import (
     TextPart,
     ToolCallPart,
 )
-from holdfast.records import ProviderAttempt
+from holdfast.records.calls import ProviderAttempt
 
 FinishReason = Literal["stop", "length", "tool_calls", "refusal", "content_filter", "pause"]
 

@@ -13,7 +13,7 @@ from holdfast.gateway.prices import NANO, PriceBook, Prices
 from holdfast.gateway.reply import Usage
 from holdfast.gateway.route import Candidate
 from holdfast.gateway.tokens import HIDDEN, estimate
-from holdfast.records import CallEnd, CallStart, CallStatus, ProviderAttempt, SpendLimit
+from holdfast.records.calls import CallEnd, CallStart, CallStatus, ProviderAttempt, SpendLimit
 
 
 @dataclass(frozen=True, slots=True)

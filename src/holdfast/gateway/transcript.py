@@ -11,7 +11,7 @@ from holdfast.gateway.messages import Origin
 from holdfast.gateway.plain import completion_from_text
 from holdfast.gateway.reply import Completion
 from holdfast.gateway.request import Request
-from holdfast.records import Call
+from holdfast.records.calls import Call
 
 
 def recorded_request(call: Call) -> Request | None:

@@ -17,19 +17,9 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from holdfast.durations import seconds
 from holdfast.errors import NotFound, NotInWorkflow, PayloadTooLarge, Refused, RunStuck, UsageError
 from holdfast.ids import derived_id, new_id
-from holdfast.records import (
-    RUN_ENDS,
-    RUN_STUCK,
-    ErrorInfo,
-    Event,
-    Status,
-)
-from holdfast.records import (
-    Run as RunRecord,
-)
-from holdfast.records import (
-    Step as StepRecord,
-)
+from holdfast.records import RUN_ENDS, RUN_STUCK, ErrorInfo, Event, Status
+from holdfast.records import Run as RunRecord
+from holdfast.records import Step as StepRecord
 from holdfast.runtime import ambient, forking
 from holdfast.runtime.codec import Codec, codec_for
 from holdfast.runtime.context import execution, step_context

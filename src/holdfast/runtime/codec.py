@@ -211,7 +211,11 @@ class Signature:
 
     def decode_arguments(self, text: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments to call the function with."""
-        record = self._whole.decode(text, "$")
+        try:
+            record = self._whole.decode(text, "$")
+        except CodecError as error:
+            expected = f"expected {self.name}{self._signature}"
+            raise CodecError(error.message, hint=expected) from error
         positional: list[Any] = []
         named: dict[str, Any] = {}
         for parameter in self._signature.parameters.values():

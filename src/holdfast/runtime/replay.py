@@ -26,13 +26,7 @@ from typing import Any, TypeVar
 from holdfast.errors import HoldfastError, NonDeterminismError, RunError
 from holdfast.ids import derived_id
 from holdfast.interception import set_interceptor
-from holdfast.records import (
-    ATTRIBUTES_SET,
-    CANCEL_REQUESTED,
-    PATCH_MARKED,
-    STREAM_WRITTEN,
-    Event,
-)
+from holdfast.records import ATTRIBUTES_SET, CANCEL_REQUESTED, PATCH_MARKED, STREAM_WRITTEN, Event
 from holdfast.runtime import delivery, failures
 from holdfast.runtime.codec import MAX_BYTES, Codec
 from holdfast.runtime.commands import (

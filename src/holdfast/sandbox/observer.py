@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from holdfast.records import CommandRecord, EgressRecord, SandboxRecord
+from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
 
 
 class Observer(Protocol):

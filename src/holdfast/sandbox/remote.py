@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast import errors
 from holdfast.errors import HoldfastError, NotFound, SandboxError
-from holdfast.records import SandboxRecord
+from holdfast.records.sandboxes import SandboxRecord
 from holdfast.sandbox.base import Listeners, Usage
 from holdfast.sandbox.channel import Channel
 from holdfast.sandbox.control import sockets

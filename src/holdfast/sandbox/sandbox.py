@@ -31,7 +31,7 @@ from holdfast.errors import (
     SandboxUnavailable,
 )
 from holdfast.ids import new_id
-from holdfast.records import CommandRecord, EgressRecord, SandboxRecord
+from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
 from holdfast.sandbox import remote
 from holdfast.sandbox.arguments import check_arguments, checked_env, inside
 from holdfast.sandbox.base import Backend, Instance, Usage

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.records import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
+from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
 from holdfast.store import ledger_keys, ledger_rows, ledger_spend
 from holdfast.store.ledger_thread import LedgerThread
 from holdfast.store.owners import Owner

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from typing import Any
 
-from holdfast.records import VirtualKey
+from holdfast.records.calls import VirtualKey
 
 _COLUMNS = "id, name, hash, created_at, expires_at, revoked_at, models, run_id, tags"
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, cast
 
 from holdfast.errors import CallMismatch
-from holdfast.records import Call, CallEnd, CallStart, CallStatus, ProviderAttempt
+from holdfast.records.calls import Call, CallEnd, CallStart, CallStatus, ProviderAttempt
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

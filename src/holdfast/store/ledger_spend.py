@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from holdfast.errors import BudgetExceeded
-from holdfast.records import Spend, SpendLimit
+from holdfast.records.calls import Spend, SpendLimit
 
 NANO = Decimal(1_000_000_000)
 _MAX_DEPTH = 64

@@ -48,10 +48,15 @@ class Wake:
         root.mkdir(mode=0o700, exist_ok=True)
         if root.stat().st_uid != os.getuid():
             raise PermissionError(f"{root} belongs to another user")
-        self._folder.mkdir(mode=0o700, exist_ok=True)
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         bound.setblocking(False)
-        bound.bind(str(self._path))
+        while True:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            try:
+                bound.bind(str(self._path))
+                break
+            except FileNotFoundError:
+                continue  # the last process to leave has just removed the folder
         self._loop.add_reader(bound.fileno(), self._receive)
         return bound
 
@@ -102,6 +107,10 @@ class Wake:
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
         self._path.unlink(missing_ok=True)
+        try:
+            self._folder.rmdir()
+        except OSError:
+            return  # others are still there
 
 
 def _is_unbound(path: Path) -> bool:

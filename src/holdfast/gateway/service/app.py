@@ -21,7 +21,7 @@ from holdfast.gateway.listing import list_models
 from holdfast.gateway.route import Candidate
 from holdfast.gateway.service.calls import Client, ServiceCalls
 from holdfast.gateway.service.sink import ClientSink, Send
-from holdfast.records import VirtualKey
+from holdfast.records.calls import VirtualKey
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 MAX_BODY = 64 * 1024 * 1024

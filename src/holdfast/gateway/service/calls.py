@@ -25,7 +25,7 @@ from holdfast.gateway.seal import key_hash, sealing_key, unseal
 from holdfast.gateway.service.sink import BufferSink, ClientSink, Headers, Sink, unpacked
 from holdfast.gateway.service.work import HttpWork
 from holdfast.ids import new_id
-from holdfast.records import CallStart, VirtualKey
+from holdfast.records.calls import CallStart, VirtualKey
 from holdfast.store.ledger import Earlier
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]

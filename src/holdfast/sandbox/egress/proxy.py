@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import cast
 
-from holdfast.records import EgressRecord
+from holdfast.records.sandboxes import EgressRecord
 from holdfast.sandbox.base import Listeners
 from holdfast.sandbox.egress import addresses, http, names, tls
 from holdfast.sandbox.egress.authority import Authority
