@@ -1,7 +1,7 @@
 """The fenced code blocks of a page, and what their info strings say about them.
 
     ```python              executed, in order, in one namespace per page; `await` works
-    ```python file=a.py    written to the page's folder
+    ```python file=a.py    written to the page's folder (any language: ```toml file=holdfast.toml)
     ```console             each line that begins with `$ ` is run; what follows is its output
     ```console fails       the same, and the last command must fail
     ```output              what the python block before it printed
@@ -43,7 +43,7 @@ def blocks_of(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     found: list[Block] = []
     for match in FENCE.finditer(text):
-        if match[1] in LANGUAGES:
+        if match[1] in LANGUAGES or " file=" in match[2]:
             line = text.count("\n", 0, match.start()) + 2
             found.append(Block(match[1], tuple(match[2].split()), match[3], line))
     return found

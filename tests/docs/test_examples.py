@@ -6,9 +6,12 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from holdfast.gateway import GatewayConfig
 
 from .blocks import blocks_of, fits
 
@@ -95,3 +98,13 @@ def test_links_lead_somewhere() -> None:
     for page in pages:
         for path, _anchor in LINK.findall(page.read_text(encoding="utf-8")):
             assert (page.parent / path).exists(), f"{page.relative_to(ROOT)}: {path}"
+
+
+TOML = re.compile(r"^```toml[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_configuration_in_pages_is_understood() -> None:
+    found = [text for page in PAGES for text in TOML.findall(page.read_text(encoding="utf-8"))]
+    assert found
+    for text in found:
+        GatewayConfig.from_dict(tomllib.loads(text).get("gateway", {}))
