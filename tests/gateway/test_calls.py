@@ -239,7 +239,7 @@ async def test_a_replayed_stream_is_whole(gateway: Gateway) -> None:
 
 
 async def test_an_unknown_outcome_is_not_paid_again_by_itself(tmp_path: Any) -> None:
-    from holdfast.records import CallStart
+    from holdfast.records.calls import CallStart
     from holdfast.store.ledger import SqliteLedger
 
     store = tmp_path / "store.db"
