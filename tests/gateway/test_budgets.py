@@ -295,3 +295,21 @@ def test_a_budget_needs_an_amount() -> None:
 
     with pytest.raises(ConfigError):
         Budget(per="day")
+
+
+async def test_a_call_cancelled_at_any_moment_leaves_no_row_open_and_no_room_held() -> None:
+    with FakeProvider([Fail(400, "no")] * 60) as fake:
+        gateway = make_gateway(**priced(fake.url, budgets=[{"per": "day", "usd": 100}]))
+        for turns in range(60):
+            call = asyncio.create_task(
+                generate_text("fake-chat/m", prompt="x", max_tokens=5, gateway=gateway)
+            )
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.wait({call})
+            assert call.cancelled() or call.exception() is not None
+        calls = await gateway.ledger.calls(limit=100)
+        assert calls, "some must have begun"
+        assert {c.status for c in calls} <= {"failed", "interrupted"}
+        await gateway.close()

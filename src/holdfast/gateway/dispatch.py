@@ -91,10 +91,15 @@ class Dispatcher:
         limits = limits_of(scopes, self._config.budgets)
         tally = Tally(start, self._prices, self._config.default_max_tokens, limits)
         worst = tally.worst(candidates[0], work.size(candidates[0]))
-        begun = await self._ledger.begin(
-            start, scopes=scopes, limits=limits, usd=worst.usd, tokens=worst.tokens,
-            durable=durable,
-        )  # fmt: skip
+        try:
+            begun = await self._ledger.begin(
+                start, scopes=scopes, limits=limits, usd=worst.usd, tokens=worst.tokens,
+                durable=durable,
+            )  # fmt: skip
+        except asyncio.CancelledError as error:
+            # It may have begun all the same: give back what it holds.
+            self._ledger.finish_soon(start.id, tally.interrupted(error))
+            raise
         if isinstance(begun, Earlier):
             return begun
         tally.held, tally.limited = worst, begun.limited

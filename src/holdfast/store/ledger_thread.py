@@ -68,7 +68,8 @@ class LedgerThread:
             done, value = self._at_once(run)
             if done:
                 return value
-        return await asyncio.wrap_future(self.send(run, durable=durable))
+        # Shielded: what was sent is carried out, whether or not its caller is cancelled meanwhile.
+        return await asyncio.shield(asyncio.wrap_future(self.send(run, durable=durable)))
 
     def _at_once(self, run: Callable[[sqlite3.Connection], T]) -> tuple[bool, Any]:
         """Do it here and now if nobody else is writing; else (False, None)."""
