@@ -1,59 +1,76 @@
-"""Holdfast: durable AI code agents on your own machines."""
+"""Holdfast: durable AI code agents on your own machines.
+
+The public names. Each is loaded when it is first used, so that importing costs next to nothing
+and a program that needs one layer does not wait for the others.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import (
-    BudgetExceeded,
-    CodecError,
-    CrashLoop,
-    FatalError,
-    HoldfastError,
-    NonDeterminismError,
-    NotFound,
-    NotInWorkflow,
-    Refused,
-    RetryableError,
-    RunCancelled,
-    RunFailed,
-    RunStuck,
-    StepFailed,
-    StepTimeout,
-    StoreError,
-    UnknownWorkflow,
-    UsageError,
-)
-from holdfast.runtime.app import open_engine
-from holdfast.runtime.client import (
-    RunHandle,
-    get_run,
-    list_runs,
-    receive_webhook,
-    send_event,
-    start,
-)
-from holdfast.runtime.context import (
-    StepContext,
-    Webhook,
-    create_webhook,
-    now,
-    patched,
-    random,
-    set_attributes,
-    sleep,
-    step_context,
-    uuid4,
-    wait_for_event,
-    write_stream,
-)
-from holdfast.runtime.definitions import Concurrency, step, workflow
-from holdfast.runtime.delivery import ReceivedEvent, TimedOut
-from holdfast.runtime.engine import Engine, Failure
-from holdfast.runtime.retry import Backoff
-from holdfast.runtime.settings import Settings
-
 if TYPE_CHECKING:
-    from holdfast.gateway import generate_object, generate_text, stream_text
+    from holdfast.errors import (
+        BudgetExceeded,
+        CodecError,
+        CrashLoop,
+        FatalError,
+        HoldfastError,
+        NonDeterminismError,
+        NotFound,
+        NotInWorkflow,
+        Refused,
+        RetryableError,
+        RunCancelled,
+        RunFailed,
+        RunStuck,
+        StepFailed,
+        StepTimeout,
+        StoreError,
+        UnknownWorkflow,
+        UsageError,
+    )
+    from holdfast.gateway import (
+        generate_object,
+        generate_text,
+        stream_text,
+    )
+    from holdfast.runtime.app import open_engine
+    from holdfast.runtime.client import (
+        RunHandle,
+        get_run,
+        list_runs,
+        receive_webhook,
+        send_event,
+        start,
+    )
+    from holdfast.runtime.context import (
+        StepContext,
+        Webhook,
+        create_webhook,
+        now,
+        patched,
+        random,
+        set_attributes,
+        sleep,
+        step_context,
+        uuid4,
+        wait_for_event,
+        write_stream,
+    )
+    from holdfast.runtime.definitions import (
+        Concurrency,
+        step,
+        workflow,
+    )
+    from holdfast.runtime.delivery import (
+        ReceivedEvent,
+        TimedOut,
+    )
+    from holdfast.runtime.engine import (
+        Engine,
+        Failure,
+    )
+    from holdfast.runtime.retry import Backoff
+    from holdfast.runtime.settings import Settings
     from holdfast.sandbox import Sandbox
 
 __version__ = "0.1.0"
@@ -111,18 +128,78 @@ __all__ = [
     "write_stream",
 ]
 
-# Loaded when first used: a program that only needs the runtime should not wait for the others.
-_LATER = {
-    "Sandbox": "holdfast.sandbox",
-    "generate_object": "holdfast.gateway",
-    "generate_text": "holdfast.gateway",
-    "stream_text": "holdfast.gateway",
+_HOMES = {
+    "holdfast.errors": (
+        "BudgetExceeded",
+        "CodecError",
+        "CrashLoop",
+        "FatalError",
+        "HoldfastError",
+        "NonDeterminismError",
+        "NotFound",
+        "NotInWorkflow",
+        "Refused",
+        "RetryableError",
+        "RunCancelled",
+        "RunFailed",
+        "RunStuck",
+        "StepFailed",
+        "StepTimeout",
+        "StoreError",
+        "UnknownWorkflow",
+        "UsageError",
+    ),
+    "holdfast.gateway": (
+        "generate_object",
+        "generate_text",
+        "stream_text",
+    ),
+    "holdfast.runtime.app": ("open_engine",),
+    "holdfast.runtime.client": (
+        "RunHandle",
+        "get_run",
+        "list_runs",
+        "receive_webhook",
+        "send_event",
+        "start",
+    ),
+    "holdfast.runtime.context": (
+        "StepContext",
+        "Webhook",
+        "create_webhook",
+        "now",
+        "patched",
+        "random",
+        "set_attributes",
+        "sleep",
+        "step_context",
+        "uuid4",
+        "wait_for_event",
+        "write_stream",
+    ),
+    "holdfast.runtime.definitions": (
+        "Concurrency",
+        "step",
+        "workflow",
+    ),
+    "holdfast.runtime.delivery": (
+        "ReceivedEvent",
+        "TimedOut",
+    ),
+    "holdfast.runtime.engine": (
+        "Engine",
+        "Failure",
+    ),
+    "holdfast.runtime.retry": ("Backoff",),
+    "holdfast.runtime.settings": ("Settings",),
+    "holdfast.sandbox": ("Sandbox",),
 }
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _HOME:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LATER[name]), name)
+    value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value
