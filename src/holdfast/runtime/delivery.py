@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from holdfast.errors import RunCancelled, RunFailed
 from holdfast.records import (
@@ -23,9 +23,6 @@ from holdfast.records import (
 from holdfast.runtime.codec import Codec
 from holdfast.runtime.commands import Child, Command, StepCall
 from holdfast.runtime.failures import rebuild
-
-END_OF: Final = "@run/"
-"""Prefix of the wait for another run's end."""
 
 
 @dataclass(frozen=True, slots=True)

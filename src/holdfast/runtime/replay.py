@@ -42,6 +42,7 @@ from holdfast.runtime.commands import (
 from holdfast.runtime.definitions import Step, Workflow
 from holdfast.runtime.history import History
 from holdfast.runtime.loop import WorkflowLoop, WorkflowTask, WorkflowTimer
+from holdfast.store.mailbox import END_OF
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +330,7 @@ class Execution:
         return await future
 
     async def wait_for_run(self, run_id: str, result: Codec) -> Any:
-        command = Wait(key=self.next_key(), name=delivery.END_OF + run_id)
+        command = Wait(key=self.next_key(), name=END_OF + run_id)
         command.facts["match"] = {}
         ended = await self._await(command)
         return delivery.outcome_of_run(ended, result)
