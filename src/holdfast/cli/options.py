@@ -39,10 +39,10 @@ def add_common(parser: argparse.ArgumentParser, handler: Handler) -> None:
 
 def store_path(options: argparse.Namespace) -> Path:
     """Where the store is: as asked for, or by default."""
-    from holdfast.runtime.ambient import default_path
+    from holdfast.place import default_store
 
     named: Path | None = options.store
-    return named if named is not None else default_path()
+    return named if named is not None else default_store()
 
 
 def parse_json(text: str, what: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, Unpack, cast
 
 from typing_extensions import TypedDict
@@ -20,6 +21,7 @@ from holdfast.gateway.reply import Reply
 from holdfast.gateway.request import Effort, OutputSchema, Request, Tool, ToolChoice
 from holdfast.gateway.streaming import ReplyStream
 from holdfast.interception import interceptor
+from holdfast.place import current_store, on_leave
 
 
 class Options(TypedDict, total=False):
@@ -43,19 +45,30 @@ class Options(TypedDict, total=False):
 
 
 _default: Gateway | None = None
+_of_stores: dict[Path, Gateway] = {}
 _gateway: ContextVar[Gateway | None] = ContextVar("holdfast_gateway", default=None)
 _tags: ContextVar[tuple[str, ...]] = ContextVar("holdfast_call_tags", default=())
 
 
 def default_gateway() -> Gateway:
-    """The gateway calls go through unless told otherwise; made from the environment."""
-    global _default
-    chosen = _gateway.get()
-    if chosen is not None:
-        return chosen
-    if _default is None:
-        _default = Gateway()
-    return _default
+    """The gateway calls go through unless told otherwise; made from the environment.
+
+    Its ledger is in the store that is open, and it is closed with that.
+    """
+    chosen = _gateway.get() or _default
+    return chosen if chosen is not None else _of_store(current_store())
+
+
+def _of_store(path: Path) -> Gateway:
+    if path not in _of_stores:
+        gateway = _of_stores[path] = Gateway()
+
+        async def close() -> None:
+            del _of_stores[path]
+            await gateway.close()
+
+        on_leave(path, close)
+    return _of_stores[path]
 
 
 def use_gateway(gateway: Gateway | None) -> None:

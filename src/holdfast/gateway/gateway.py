@@ -32,6 +32,7 @@ from holdfast.gateway.route import Routes
 from holdfast.gateway.seal import key_hash, sealing_key, unseal
 from holdfast.gateway.work import CanonicalWork, OnEvent
 from holdfast.ids import new_id
+from holdfast.place import default_store, opened_store
 from holdfast.records.calls import CallEnd, CallStart
 from holdfast.store.ledger import Earlier, SqliteLedger
 
@@ -41,7 +42,7 @@ _STEPS_REMEMBERED = 4096
 class Gateway:
     """Calls models by name, records every call, keeps budgets.
 
-    `ledger` defaults to the store named by HOLDFAST_STORE, or `.holdfast/holdfast.db`.
+    `ledger` defaults to the store this process has open, or the default one (`holdfast.place`).
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Gateway:
         self.routes = Routes(self.config, self.providers)
         self.prices = PriceBook(self.config.prices)
         self.ledger: Ledger = ledger or SqliteLedger(
-            store_path(environ), replays_for=self.config.replays_for
+            _store_path(environ), replays_for=self.config.replays_for
         )
         keys = [provider.key for provider in self.providers.values() if provider.key]
         self.redact = Redactor(keys, self.config.redact)
@@ -161,12 +162,9 @@ class Gateway:
         self.ledger.close()
 
 
-def store_path(environ: Mapping[str, str]) -> Path | str:
-    """Where the store is: HOLDFAST_STORE, or `.holdfast/holdfast.db` in this folder."""
+def _store_path(environ: Mapping[str, str]) -> Path | str:
     named = environ.get("HOLDFAST_STORE")
-    if named == ":memory:":
-        return named
-    return Path(named) if named else Path(".holdfast") / "holdfast.db"
+    return named if named == ":memory:" else opened_store() or default_store(environ)
 
 
 def _reply(

@@ -1,30 +1,21 @@
 """Which engine the functions of the API speak to.
 
 In order: the one whose step is executing; the one this process opened last; or a default one,
-opened on first use at the place that HOLDFAST_STORE names (`.holdfast/holdfast.db` otherwise).
+opened on first use at the default place (see `holdfast.place`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from contextvars import ContextVar
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.runtime.engine import Engine
 
-DEFAULT_STORE = ".holdfast/holdfast.db"
-
 _of_step: ContextVar[Engine | None] = ContextVar("holdfast_engine", default=None)
 _opened: list[Engine] = []
 _opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Any]] = {}
-
-
-def default_path() -> Path:
-    """Where the store is unless somebody says otherwise."""
-    return Path(os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE)
 
 
 def set_engine(engine: Engine) -> None:

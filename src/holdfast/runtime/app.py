@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from holdfast import place
 from holdfast.ids import new_id
 from holdfast.runtime import ambient
 from holdfast.runtime.engine import Engine
@@ -32,12 +33,17 @@ async def open_engine(
     ...     print(await run.result())
     """
     name = new_id("wkr" if worker else "cli")
-    store = SqliteStore(Path(path) if path is not None else ambient.default_path(), name)
+    path = Path(path) if path is not None else place.default_store()
+    store = SqliteStore(path, name)
     engine = Engine(store, worker_id=name, settings=settings, works=worker)
     await engine.open()
     ambient.push(engine)
+    place.enter(path)
     try:
         yield engine
     finally:
         ambient.pop(engine)
-        await engine.close(grace)
+        try:
+            await engine.close(grace)
+        finally:
+            await place.leave(path)

@@ -1,0 +1,61 @@
+"""Where the store is unless somebody says, and who lets go of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from holdfast import generate_text, open_engine, place, start, step, workflow
+
+
+@pytest.mark.parametrize(
+    ("named", "path"),
+    [("jobs.db", "jobs.db"), ("", place.DEFAULT_STORE), (None, place.DEFAULT_STORE)],
+)
+def test_an_empty_variable_names_no_store(
+    named: str | None, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOLDFAST_STORE", raising=False)
+    if named is not None:
+        monkeypatch.setenv("HOLDFAST_STORE", named)
+    assert place.default_store() == Path(path)
+
+
+@step
+async def ask(question: str) -> str:
+    return (await generate_text("scripted/echo", prompt=question)).text
+
+
+@workflow
+async def asking(question: str) -> str:
+    return await ask(question)
+
+
+async def test_model_calls_are_recorded_in_the_store_that_is_open(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        async with open_engine(tmp_path / f"{name}.db"):
+            run = await start(asking, name)
+            assert await run.result() == name
+    for name in ("one", "two"):
+        with sqlite3.connect(tmp_path / f"{name}.db") as connection:
+            calls = connection.execute("SELECT count(*) FROM calls").fetchone()
+        connection.close()
+        assert calls == (1,)
+
+
+async def test_what_a_store_was_used_for_is_closed_with_it(tmp_path: Path) -> None:
+    closed: list[str] = []
+
+    async def close() -> None:
+        closed.append("gateway")
+
+    async with open_engine(tmp_path / "a.db"):
+        assert place.current_store() == tmp_path / "a.db"
+        place.on_leave(tmp_path / "a.db", close)
+        async with open_engine(tmp_path / "a.db", worker=False):
+            pass
+        assert closed == []
+    assert closed == ["gateway"]
+    assert place.opened_store() is None
