@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -98,11 +97,11 @@ def run_revoke(options: argparse.Namespace) -> int:
 
 
 def _with_ledger(work: Callable[[Any], Awaitable[int]]) -> int:
-    from holdfast.gateway.gateway import store_path
+    from holdfast.place import default_store
     from holdfast.store.ledger import SqliteLedger
 
     async def main() -> int:
-        ledger = SqliteLedger(store_path(os.environ))
+        ledger = SqliteLedger(default_store())
         try:
             return await work(ledger)
         finally:
