@@ -22,6 +22,7 @@ from holdfast.errors import HoldfastError
 NOUNS: dict[str, str] = {
     "start": "start a run of one of your workflows and follow it",
     "worker": "carry out runs until stopped",
+    "serve": "the HTTP API and the inspector, with a worker",
     "runs": "list, show, watch and steer runs",
     "events": "send events to the runs that wait for them",
     "store": "back up and describe the store",
