@@ -103,9 +103,7 @@ def chart_of(slices: Sequence[Slice], begin: float, end: float, width: float) ->
         for each in sorted(slices, key=lambda found: (found.index, found.model))
     ]
     chart.total = sum(each.cost for each in slices)
-    chart.down = [
-        Tick(round(100 - 25 * part, 3), _amount(top * part // 4)) for part in range(5)
-    ]
+    chart.down = [Tick(round(100 - 25 * part, 3), _amount(top * part // 4)) for part in range(5)]
     every = max(1, -(-count // 8))
     chart.along = [
         Tick(round(share * (index + 0.5), 3), _moment(begin + index * width, width))

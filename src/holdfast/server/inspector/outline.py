@@ -206,7 +206,9 @@ def _overview(
     most = max(counts)
     width = 100 / BINS
     outline.bins = [
-        Bin(round(place * width, 3), round(width * 0.8, 3), max(100 * count / most, 6), wrong[place])
+        Bin(
+            round(place * width, 3), round(width * 0.8, 3), max(100 * count / most, 6), wrong[place]
+        )
         for place, count in enumerate(counts)
         if count
     ]

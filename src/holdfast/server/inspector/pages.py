@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from holdfast import __version__
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.gateway import Gateway
+from holdfast.gateway.providers import resolve_providers
 from holdfast.gateway.redact import Redactor
 from holdfast.server.inspector import words
 from holdfast.server.replies import Json, error_reply
@@ -115,16 +117,20 @@ def wants_page(request: Request) -> bool:
 
 def render(request: Request, page: Page) -> Response:
     """The page as HTML."""
-    text = _templates().get_template(page.template).render(
-        page=page,
-        now=time.time(),
-        csrf=csrf_token(request),
-        navigation=NAVIGATION,
-        version=__version__,
-        path=request.url.path,
-        query=dict(request.query_params),
-        json_url=json_url(request),
-        **page.context,
+    text = (
+        _templates()
+        .get_template(page.template)
+        .render(
+            page=page,
+            now=time.time(),
+            csrf=csrf_token(request),
+            navigation=NAVIGATION,
+            version=__version__,
+            path=request.url.path,
+            query=dict(request.query_params),
+            json_url=json_url(request),
+            **page.context,
+        )
     )
     headers = {"cache-control": "no-store", **page.headers}
     # Half a surrogate pair is no character, but may be in what a program recorded.
@@ -215,10 +221,6 @@ def mask(request: Request) -> Callable[[str], str]:
 
 
 def _redactor() -> Redactor:
-    import os
-
-    from holdfast.gateway.providers import resolve_providers
-
     config = GatewayConfig.load(os.environ)
     providers = resolve_providers(config, os.environ)
     return Redactor([p.key for p in providers.values() if p.key], config.redact)

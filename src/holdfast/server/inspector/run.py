@@ -80,9 +80,7 @@ def _first_row(loaded: Loaded, panel: Panel | None, chosen: int) -> int:
     return 0 if panel is None else panel.place // outline.ROWS * outline.ROWS
 
 
-def _panel(
-    connection: sqlite3.Connection, loaded: Loaded, step: StepView, masked: Mask
-) -> Panel:
+def _panel(connection: sqlite3.Connection, loaded: Loaded, step: StepView, masked: Mask) -> Panel:
     calls = [call for call in loaded.calls if call.step_key == step.key]
     output = None
     if step.output_seq is not None:
@@ -97,15 +95,11 @@ def _panel(
     )
 
 
-def _ends(
-    connection: sqlite3.Connection, loaded: Loaded, masked: Mask
-) -> dict[str, Shown | None]:
+def _ends(connection: sqlite3.Connection, loaded: Loaded, masked: Mask) -> dict[str, Shown | None]:
     result = loaded.result
     return {
         "input": shown(connection, loaded.run.id, 1, masked),
-        "result": None
-        if result is None
-        else shown(connection, loaded.run.id, result.seq, masked),
+        "result": None if result is None else shown(connection, loaded.run.id, result.seq, masked),
     }
 
 
@@ -293,4 +287,3 @@ async def payload(request: Request) -> Response:
     headers = {"content-disposition": f'inline; filename="{name}"', "cache-control": "no-store"}
     # Text, whatever is in it: a browser must not take it for a page.
     return Response(data, media_type="text/plain; charset=utf-8", headers=headers)
-

@@ -26,7 +26,9 @@ STEPS = 60
 """Steps on one page of a story."""
 SAID = 20_000
 """Characters of one speech."""
-FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S)
+FENCE = re.compile(
+    r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S
+)
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,7 @@ class Payload:
         return self.start == 0 and len(self.data) == self.size
 
 
-def rows(
-    connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int = -1
-) -> list[Row]:
+def rows(connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int = -1) -> list[Row]:
     """A run's events in order, from behind one on."""
     found = connection.execute(ROWS, (LOOKED_INTO, run_id, after, limit))
     return [_row(*row) for row in found]
