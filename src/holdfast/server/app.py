@@ -24,7 +24,16 @@ from holdfast.gateway.gateway import Gateway
 from holdfast.runtime import ambient
 from holdfast.runtime.engine import Engine
 from holdfast.server import login
-from holdfast.server.api import events, health, hooks, models, runs, steering, workflows
+from holdfast.server.api import (
+    evaluate,
+    events,
+    health,
+    hooks,
+    models,
+    runs,
+    steering,
+    workflows,
+)
 from holdfast.server.bodies import BadBody
 from holdfast.server.live import Feed
 from holdfast.server.openapi import use_document
@@ -44,6 +53,7 @@ def create_app(
     `gateway`: whose calls are shown; by default the one that this process's steps use.
     """
     settings = settings or ServerSettings()
+    settings.check_reach()
     app = FastAPI(
         title="Holdfast",
         version=__version__,
@@ -61,7 +71,8 @@ def create_app(
     app.state.feed = Feed(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams
     )
-    for module in (login, health, workflows, runs, steering, events, hooks, models):
+    nouns = (evaluate, workflows, runs, steering, events, hooks, models, health, login)
+    for module in nouns:
         app.include_router(module.router)
     use_document(app)
     _add_pages(app)

@@ -91,13 +91,19 @@ class SendEvent(Asked):
 # --- what is answered ---
 
 
-class Problem(BaseModel):
+class Told(BaseModel):
+    """An answer: all its fields, and no others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Problem(Told):
     kind: str
     message: str
     hint: str | None
 
 
-class ErrorReply(BaseModel):
+class ErrorReply(Told):
     """What went wrong, and what to do about it."""
 
     error: Problem
@@ -117,7 +123,7 @@ class ErrorReply(BaseModel):
     )
 
 
-class Urls(BaseModel):
+class Urls(Told):
     self: str
     events: str
     stream: str
@@ -125,7 +131,7 @@ class Urls(BaseModel):
     page: str
 
 
-class Started(BaseModel):
+class Started(Told):
     """A run that was started, or was there before with the same key."""
 
     id: str
@@ -135,7 +141,7 @@ class Started(BaseModel):
     urls: Urls
 
 
-class RunShown(BaseModel):
+class RunShown(Told):
     """A run as lists show it. Times are seconds since 1970, UTC."""
 
     id: str
@@ -155,28 +161,28 @@ class RunShown(BaseModel):
     urls: Urls
 
 
-class RunPage(BaseModel):
+class RunPage(Told):
     """Runs, newest first. With a cursor there may be more, even if the page is short."""
 
     runs: list[RunShown]
     cursor: str | None
 
 
-class Cut(BaseModel):
+class Cut(Told):
     """A payload that was left out for its size."""
 
     bytes: int
     url: str
 
 
-class Failure(BaseModel):
+class Failure(Told):
     type: str
     message: str
     traceback: str
     hint: str | None
 
 
-class StepShown(BaseModel):
+class StepShown(Told):
     key: str
     kind: Literal["step", "timer", "wait", "child", "webhook"]
     name: str
@@ -190,7 +196,7 @@ class StepShown(BaseModel):
     cut: dict[Literal["input", "output"], Cut] = {}
 
 
-class CallShown(BaseModel):
+class CallShown(Told):
     """A model call, without what was said in it. Money is exact, as text."""
 
     id: str
@@ -215,7 +221,7 @@ class CallShown(BaseModel):
     message: str | None
 
 
-class Totals(BaseModel):
+class Totals(Told):
     steps: int
     calls: int
     input_tokens: int
@@ -237,7 +243,7 @@ class RunDetail(RunShown):
     cut: dict[Literal["input", "result"], Cut] = {}
 
 
-class EventShown(BaseModel):
+class EventShown(Told):
     """An event of a run's journal."""
 
     log: int = Field(description="its place in the log of all runs")
@@ -251,12 +257,12 @@ class EventShown(BaseModel):
     cut: dict[Literal["value"], Cut] = {}
 
 
-class EventPage(BaseModel):
+class EventPage(Told):
     events: list[EventShown]
     after: int = Field(description="where the next page begins")
 
 
-class ChunkShown(BaseModel):
+class ChunkShown(Told):
     index: int
     data: Any
     at: float
@@ -264,31 +270,31 @@ class ChunkShown(BaseModel):
     attempt: int
 
 
-class ChunkPage(BaseModel):
+class ChunkPage(Told):
     chunks: list[ChunkShown]
     next: int
     complete: bool = Field(description="whether the run has ended and this was the last page")
 
 
-class WorkflowShown(BaseModel):
+class WorkflowShown(Told):
     name: str
     version: str
     description: str | None
     input: dict[str, Any] | None = Field(description="JSON Schema of its arguments")
 
 
-class WorkflowList(BaseModel):
+class WorkflowList(Told):
     workflows: list[WorkflowShown]
 
 
-class EventSent(BaseModel):
+class EventSent(Told):
     id: str
     name: str
     run: str | None
     repeated: bool = Field(description="whether an event with this id was sent before")
 
 
-class ModelShown(BaseModel):
+class ModelShown(Told):
     name: str
     provider: str
     why_not: str | None
@@ -296,18 +302,18 @@ class ModelShown(BaseModel):
     output_price: str | None
 
 
-class ModelList(BaseModel):
+class ModelList(Told):
     models: list[ModelShown]
 
 
-class WorkerShown(BaseModel):
+class WorkerShown(Told):
     id: str
     pid: int
     host: str
     runs: int
 
 
-class Health(BaseModel):
+class Health(Told):
     ok: bool
     version: str
     store: str
@@ -317,7 +323,7 @@ class Health(BaseModel):
     workers: list[WorkerShown]
 
 
-class Alive(BaseModel):
+class Alive(Told):
     ok: bool
 
 
