@@ -142,10 +142,9 @@ def attribute(text: str) -> tuple[str, Any]:
 @router.get("/{run_id}", response_model=RunDetail)
 async def show_run(engine: TheEngine, gateway: TheGateway, run: TheRun) -> Response:
     """A run with its steps, its model calls, and what they came to."""
-    journal = await engine.store.load(run.id)
+    journal = await engine.store.load(run.id)  # asked after the run: a result is in it
     calls = await gateway.ledger.calls(run_id=run.id, limit=MAX_CALLS)
     calls.reverse()
-    run = await engine.store.get(run.id) or run  # not older than its journal
     if len(journal) > LONG_JOURNAL:
         return await asyncio.to_thread(lambda: Json(views.run_detail(run, journal, calls)))
     return Json(views.run_detail(run, journal, calls))
