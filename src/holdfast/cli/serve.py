@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.engine import Engine
     from holdfast.server.settings import ServerSettings
 
-TOKEN_VARIABLE = "HOLDFAST_SERVER_TOKEN"  # noqa: S105 - its name
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -30,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="0 takes any free one (7420)")
     parser.add_argument(
         "--token",
-        help=f"what clients must show; better given as ${TOKEN_VARIABLE}. Required beyond loopback",
+        help="what clients must show, needed beyond loopback; safer as $HOLDFAST_SERVER_TOKEN",
     )
     parser.add_argument(
         "--allow-host",
@@ -70,15 +67,21 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _settings(options: argparse.Namespace) -> ServerSettings:
+    """What the configuration says, and what was given on the command line laid over it."""
+    from holdfast import config
     from holdfast.server.settings import ServerSettings
 
     given: dict[str, Any] = {
         "host": options.host,
         "port": options.port,
-        "token": options.token or os.environ.get(TOKEN_VARIABLE) or None,
+        "token": options.token,
         "allowed_hosts": tuple(options.allow_host) or None,
     }
-    return ServerSettings(**{name: value for name, value in given.items() if value is not None})
+    settings = config.section("server", ServerSettings)
+    chosen = {name: value for name, value in given.items() if value is not None}
+    settings = replace(settings, **chosen)
+    settings.check_reach()
+    return settings
 
 
 async def _run(

@@ -24,9 +24,19 @@ from holdfast.gateway.gateway import Gateway
 from holdfast.runtime import ambient
 from holdfast.runtime.engine import Engine
 from holdfast.server import login
-from holdfast.server.api import events, health, runs
+from holdfast.server.api import (
+    evaluate,
+    events,
+    health,
+    hooks,
+    models,
+    runs,
+    steering,
+    workflows,
+)
 from holdfast.server.bodies import BadBody
 from holdfast.server.live import Feed
+from holdfast.server.openapi import use_document
 from holdfast.server.replies import Json, error_reply, from_http
 from holdfast.server.security import Gatekeeper, Guard
 from holdfast.server.settings import ServerSettings
@@ -43,6 +53,7 @@ def create_app(
     `gateway`: whose calls are shown; by default the one that this process's steps use.
     """
     settings = settings or ServerSettings()
+    settings.check_reach()
     app = FastAPI(
         title="Holdfast",
         version=__version__,
@@ -50,6 +61,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=_lifespan,
     )
     app.state.engine = engine
@@ -59,8 +71,10 @@ def create_app(
     app.state.feed = Feed(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams
     )
-    for module in (login, health, runs, events):
+    nouns = (evaluate, workflows, runs, steering, events, hooks, models, health, login)
+    for module in nouns:
         app.include_router(module.router)
+    use_document(app)
     _add_pages(app)
     app.add_exception_handler(HoldfastError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -82,7 +96,7 @@ def _add_pages(app: FastAPI) -> None:
     if importlib.util.find_spec("holdfast.server.inspector") is None:
         return
     inspector = importlib.import_module("holdfast.server.inspector")
-    app.include_router(inspector.router)
+    app.include_router(inspector.router, include_in_schema=False)
 
     @app.get("/", include_in_schema=False)
     async def home() -> Response:  # pyright: ignore[reportUnusedFunction]

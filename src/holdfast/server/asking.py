@@ -1,4 +1,7 @@
-"""What a route works with: the engine, the settings and the feed that the application holds."""
+"""What a route works with: the engine, the settings and the feed that the application holds.
+
+All are `async def`: FastAPI would run plain functions in threads.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,19 @@ from holdfast.server.live import Feed
 from holdfast.server.settings import ServerSettings
 
 
-def _engine(request: Request) -> Engine:
+async def _engine(request: Request) -> Engine:
     return cast("Engine", request.app.state.engine)
 
 
-def _settings(request: Request) -> ServerSettings:
+async def _settings(request: Request) -> ServerSettings:
     return cast("ServerSettings", request.app.state.settings)
 
 
-def _feed(request: Request) -> Feed:
+async def _feed(request: Request) -> Feed:
     return cast("Feed", request.app.state.feed)
 
 
-def _gateway(request: Request) -> Gateway:
+async def _gateway(request: Request) -> Gateway:
     """The gateway that the steps of this process call, and its ledger."""
     return cast("Gateway | None", request.app.state.gateway) or default_gateway()
 

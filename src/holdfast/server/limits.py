@@ -68,6 +68,23 @@ async def read_body(receive: Receive, declared: str | None, limit: int, seconds:
         raise TooSlow(f"the request's body did not arrive within {seconds:g} s") from None
 
 
+async def discard(receive: Receive, limit: int, seconds: float = 1.0) -> None:
+    """Take what is left of a request that was refused, as far as it is little.
+
+    A connection closed on unread data is reset, and the client may never see why.
+    """
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            while size <= limit:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
+    except TimeoutError:
+        return
+
+
 def _too_large(limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(
         f"the request's body is over {limit:,} bytes",

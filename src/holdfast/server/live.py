@@ -100,6 +100,9 @@ class Feed:
                 asks_for_end = False
                 if not await self._wait(reader.signal):
                     yield sse.KEEP_ALIVE
+        except StoreError as error:
+            # The client comes back by itself, and goes on where it was.
+            log.error("an event stream ends early: %s", error)
         finally:
             self._readers.discard(reader)
 

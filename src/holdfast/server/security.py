@@ -22,15 +22,22 @@ import re
 import secrets
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request, cookie_parser
-from starlette.responses import RedirectResponse
+from starlette.responses import RedirectResponse, Response
 
-from holdfast.errors import CrossSite, HoldfastError, LoginRequired, WrongHost, WrongMediaType
-from holdfast.server.limits import ClientGone, RateLimit, read_body, replay
+from holdfast.errors import (
+    CrossSite,
+    HoldfastError,
+    LoginRequired,
+    TooSlow,
+    WrongHost,
+    WrongMediaType,
+)
+from holdfast.server.limits import ClientGone, RateLimit, discard, read_body, replay
 from holdfast.server.replies import error_reply
 from holdfast.server.settings import LOOPBACK_NAMES, ServerSettings, is_loopback
 
@@ -202,17 +209,26 @@ class Guard:
             body = await self._body(scope, headers, receive, way)
         except ClientGone:
             return
-        except LoginRequired as error:
-            await _ask_for_login(scope, headers, error)(scope, receive, send)
-            return
         except HoldfastError as error:
-            # What is left of the request is not read: the connection can't be used again.
-            closing = {} if scope["method"] in SAFE_METHODS else {"connection": "close"}
-            await error_reply(error, closing)(scope, receive, send)
+            await self._refuse(scope, headers, error, receive, send)
             return
         if body is not None:
             receive = replay(body, receive)
         await self._app(scope, receive, send)
+
+    async def _refuse(
+        self, scope: Scope, headers: Headers, error: HoldfastError, receive: Receive, send: Send
+    ) -> None:
+        reply = _login_redirect(scope, headers) if isinstance(error, LoginRequired) else None
+        if reply is None:
+            closing: dict[str, str] = {}
+            if scope["method"] not in SAFE_METHODS:
+                # What is left of the request is not read: the connection can't be used again.
+                closing = {"connection": "close"}
+                if not isinstance(error, TooSlow):
+                    await discard(receive, 4 * self._settings.max_body)
+            reply = error_reply(error, closing)
+        await reply(scope, receive, send)
 
     def _admit(self, scope: Scope, headers: Headers) -> Way:
         client = scope.get("client")
@@ -268,14 +284,14 @@ def _field(body: bytes, kind: str, name: str) -> str | None:
     return dict(fields).get(name)
 
 
-def _ask_for_login(scope: Scope, headers: Headers, error: LoginRequired) -> Any:
-    """A browser is sent to the login page; a program gets the error."""
+def _login_redirect(scope: Scope, headers: Headers) -> Response | None:
+    """The way to the login page, for a browser that wanted a page."""
     wants_page = "text/html" in headers.get("accept", "") and scope["method"] == "GET"
-    if wants_page and not scope["path"].startswith("/api/"):
-        query = scope["query_string"].decode("latin-1")
-        place = quote(scope["path"]) + (f"?{query}" if query else "")
-        return RedirectResponse(f"/login?next={quote(place, safe='')}", 303)
-    return error_reply(error)
+    if not wants_page or scope["path"].startswith("/api/"):
+        return None
+    query = scope["query_string"].decode("latin-1")
+    place = quote(scope["path"]) + (f"?{query}" if query else "")
+    return RedirectResponse(f"/login?next={quote(place, safe='')}", 303)
 
 
 def _with_headers(send: Send) -> Send:

@@ -1,7 +1,7 @@
 """The server's settings: where it listens, who may come in, and how much of it.
 
-The values are checked when they are made, so that an application never starts with a setting
-that would leave it open: a server that others can reach has a token.
+They are the `[server]` section of the configuration. No application is made of settings that
+would leave it open: a server that others can reach has a token.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ipaddress
 from dataclasses import dataclass, field
 
 from holdfast.errors import ConfigError
+from holdfast.tables import DURATION
 
 DEFAULT_PORT = 7420
 MIN_TOKEN = 16
@@ -29,21 +30,21 @@ class ServerSettings:
     """Names that clients may call us by, besides loopback's, our address and IP literals."""
     max_body: int = 2 * 1024 * 1024
     """The largest request body, in bytes."""
-    body_seconds: float = 30.0
+    body_seconds: float = field(default=30.0, metadata=DURATION)
     """How long a client may take to send its request."""
-    header_seconds: float = 15.0
+    header_seconds: float = field(default=15.0, metadata=DURATION)
     """How long a client may take to send the head of its request."""
     requests_per_minute: int | None = None
     """Per client; 0 is no limit. By default none on loopback, and 600 beyond."""
-    login_seconds: float = 7 * 86400.0
+    login_seconds: float = field(default=7 * 86400.0, metadata=DURATION)
     """How long a browser stays logged in."""
-    keep_alive_seconds: float = 15.0
+    keep_alive_seconds: float = field(default=15.0, metadata=DURATION)
     """A silent event stream says so often that it is still there."""
-    stall_seconds: float = 60.0
+    stall_seconds: float = field(default=60.0, metadata=DURATION)
     """A client that takes nothing of its event stream for so long is let go."""
     max_streams: int = 1000
     """Event streams open at once."""
-    drain_seconds: float = 5.0
+    drain_seconds: float = field(default=5.0, metadata=DURATION)
     """How long requests under way may take to finish when the server is stopped."""
 
     def __post_init__(self) -> None:
@@ -59,6 +60,9 @@ class ServerSettings:
             )
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise ConfigError("the token has characters that HTTP headers can't carry")
+
+    def check_reach(self) -> None:
+        """Raises ConfigError for a server that others can reach and everybody may use."""
         if self.token is None and not self.is_private:
             raise ConfigError(
                 f"a server that others can reach ({self._reachable_by}) needs a token",

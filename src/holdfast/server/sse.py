@@ -7,7 +7,7 @@ takes nothing for a while is let go, so that it holds neither memory nor a place
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
@@ -43,7 +43,9 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
-        pump = loop.create_task(self._pump(send))
+        # Our own server says how to end a connection whose other side takes nothing.
+        abort = scope.get("state", {}).get("abort")
+        pump = loop.create_task(self._pump(send, abort))
         gone = loop.create_task(_until_gone(receive))
         try:
             await asyncio.wait({pump, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -55,7 +57,7 @@ class EventStream(Response):
         if not pump.cancelled():
             pump.result()
 
-    async def _pump(self, send: Send) -> None:
+    async def _pump(self, send: Send, abort: Callable[[], None] | None) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         await send({"type": "http.response.body", "body": BEGIN, "more_body": True})
@@ -64,7 +66,9 @@ class EventStream(Response):
                 async with asyncio.timeout(self._stall):
                     await send({"type": "http.response.body", "body": data, "more_body": True})
             except TimeoutError:
-                return  # it does not read; without an end of the body, it knows that it missed some
+                if abort is not None:
+                    abort()
+                return  # without an end of the body: the client knows that it missed some
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

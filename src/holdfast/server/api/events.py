@@ -1,4 +1,4 @@
-"""Events: those of all runs, live; those that others send to runs; webhooks."""
+"""Events: those of all runs, live; those that others send to runs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from holdfast.ids import new_id
+from holdfast.runtime.client import send_event
 from holdfast.server import views
-from holdfast.server.api.runs import EventsQuery, LastEventId
+from holdfast.server.api.runs import STREAM, EventsQuery, LastEventId
 from holdfast.server.asking import Accept, TheEngine, TheFeed, TheSettings, wants_json
 from holdfast.server.bodies import StrictRoute
 from holdfast.server.live import last_event_id
 from holdfast.server.replies import Json
+from holdfast.server.schemas import ERRORS, EventPage, EventSent, SendEvent
 from holdfast.server.sse import EventStream
 
-router = APIRouter(tags=["events"], route_class=StrictRoute)
+router = APIRouter(tags=["events"], route_class=StrictRoute, responses=ERRORS)
 
 
-@router.get("/api/events")
+@router.get("/api/events", response_model=EventPage, responses=STREAM)
 async def all_events(
     engine: TheEngine,
     feed: TheFeed,
@@ -37,3 +40,12 @@ async def all_events(
         return Json({"events": [views.event_json(event) for event in shown], "after": place})
     feed.check_room()
     return EventStream(feed.follow(after, types=query.type), settings.stall_seconds)
+
+
+@router.post("/api/events", status_code=202, response_model=EventSent)
+async def send(body: SendEvent) -> Response:
+    """Send an event to the runs that wait for it, or will."""
+    event_id = body.id or new_id("evt")
+    is_new = await send_event(body.name, body.payload, id=event_id, run=body.run)
+    sent = {"id": event_id, "name": body.name, "run": body.run, "repeated": not is_new}
+    return Json(sent, 202)

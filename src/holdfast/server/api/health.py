@@ -12,14 +12,15 @@ from holdfast.errors import ServerUnavailable
 from holdfast.runtime.engine import Engine
 from holdfast.server.asking import TheEngine, TheFeed
 from holdfast.server.replies import Json
+from holdfast.server.schemas import ERRORS, Alive, Health
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], responses=ERRORS)
 
 LOOK_SECONDS = 5.0
 
 
 @router.head("/healthz", include_in_schema=False)
-@router.get("/healthz")
+@router.get("/healthz", response_model=Alive)
 async def healthz(engine: TheEngine, feed: TheFeed) -> Response:
     """200 if the store can be read and the server is not being stopped. Needs no token."""
     if feed.closed.is_set():
@@ -28,7 +29,7 @@ async def healthz(engine: TheEngine, feed: TheFeed) -> Response:
     return Json({"ok": True})
 
 
-@router.get("/api/health")
+@router.get("/api/health", response_model=Health)
 async def health(engine: TheEngine) -> Response:
     """The version, the store, and who carries out runs."""
     end = await _log_end(engine)

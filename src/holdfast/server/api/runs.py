@@ -29,10 +29,26 @@ from holdfast.server.asking import (
 from holdfast.server.bodies import StrictRoute
 from holdfast.server.live import Feed, last_event_id
 from holdfast.server.replies import Json, encoded
+from holdfast.server.schemas import (
+    ERRORS,
+    ChunkPage,
+    EventPage,
+    EventShown,
+    RunDetail,
+    RunPage,
+)
 from holdfast.server.sse import EventStream
 from holdfast.store.base import RunFilter
 
-router = APIRouter(prefix="/api/runs", tags=["runs"], route_class=StrictRoute)
+router = APIRouter(prefix="/api/runs", tags=["runs"], route_class=StrictRoute, responses=ERRORS)
+
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "as `text/event-stream` live, each event's `id` its place to go on from; "
+        "as `application/json` (say so in Accept) a page",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
 
 LARGEST = 2**63 - 1
 MAX_CALLS = 10_000
@@ -50,17 +66,19 @@ class RunQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    workflow: str | None = Field(None, max_length=200)
-    status: list[Status] = Field([], description="may be repeated")
-    attribute: list[str] = Field([], max_length=20, description="NAME=VALUE; may be repeated")
-    parent: str | None = Field(None, max_length=100, description="children of this run")
+    workflow: str | None = Field(default=None, max_length=200)
+    status: list[Status] = Field(default=[], description="may be repeated")
+    attribute: list[str] = Field(
+        default=[], max_length=20, description="NAME=VALUE; may be repeated"
+    )
+    parent: str | None = Field(default=None, max_length=100, description="children of this run")
     created_after: AwareDatetime | None = None
     created_before: AwareDatetime | None = None
     q: str | None = Field(
-        None, max_length=200, description="text in id, workflow, key, error or an attribute"
+        default=None, max_length=200, description="text in id, workflow, key, error or an attribute"
     )
-    limit: int = Field(50, ge=1, le=1000)
-    cursor: str | None = Field(None, description="as the last page gave it")
+    limit: int = Field(default=50, ge=1, le=1000)
+    cursor: str | None = Field(default=None, description="as the last page gave it")
 
 
 class EventsQuery(BaseModel):
@@ -68,9 +86,13 @@ class EventsQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    after: int | None = Field(None, ge=0, le=LARGEST, description="place in the log to go on from")
-    type: list[str] = Field([], max_length=20, description="only types that begin so; repeatable")
-    limit: int = Field(200, ge=1, le=1000, description="of a page; a stream has no end")
+    after: int | None = Field(
+        default=None, ge=0, le=LARGEST, description="place in the log to go on from"
+    )
+    type: list[str] = Field(
+        default=[], max_length=20, description="only types that begin so; repeatable"
+    )
+    limit: int = Field(default=200, ge=1, le=1000, description="of a page; a stream has no end")
 
 
 class StreamQuery(BaseModel):
@@ -78,12 +100,12 @@ class StreamQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field("output", max_length=200)
-    start: int = Field(0, ge=0, le=LARGEST, description="index of the first piece")
-    limit: int = Field(200, ge=1, le=1000, description="of a page; a stream has no end")
+    name: str = Field(default="output", max_length=200)
+    start: int = Field(default=0, ge=0, le=LARGEST, description="index of the first piece")
+    limit: int = Field(default=200, ge=1, le=1000, description="of a page; a stream has no end")
 
 
-@router.get("")
+@router.get("", response_model=RunPage)
 async def list_runs(engine: TheEngine, query: Annotated[RunQuery, Query()]) -> Response:
     """A page of runs, newest first."""
     if query.cursor is not None and not RUN_ID.fullmatch(query.cursor):
@@ -117,19 +139,18 @@ def attribute(text: str) -> tuple[str, Any]:
     return name, parsed if isinstance(parsed, str | int | float | bool) else value
 
 
-@router.get("/{run_id}")
+@router.get("/{run_id}", response_model=RunDetail)
 async def show_run(engine: TheEngine, gateway: TheGateway, run: TheRun) -> Response:
     """A run with its steps, its model calls, and what they came to."""
-    journal = await engine.store.load(run.id)
+    journal = await engine.store.load(run.id)  # asked after the run: a result is in it
     calls = await gateway.ledger.calls(run_id=run.id, limit=MAX_CALLS)
     calls.reverse()
-    run = await engine.store.get(run.id) or run  # not older than its journal
     if len(journal) > LONG_JOURNAL:
         return await asyncio.to_thread(lambda: Json(views.run_detail(run, journal, calls)))
     return Json(views.run_detail(run, journal, calls))
 
 
-@router.get("/{run_id}/events")
+@router.get("/{run_id}/events", response_model=EventPage, responses=STREAM)
 async def run_events(
     engine: TheEngine,
     feed: TheFeed,
@@ -152,7 +173,7 @@ async def run_events(
     return EventStream(frames, settings.stall_seconds)
 
 
-@router.get("/{run_id}/events/{seq}")
+@router.get("/{run_id}/events/{seq}", response_model=EventShown)
 async def run_event(
     engine: TheEngine, run: TheRun, seq: Annotated[int, Path(ge=1, le=LARGEST)]
 ) -> Response:
@@ -163,7 +184,7 @@ async def run_event(
     return Json(views.event_json(found[0], limit=LARGEST))
 
 
-@router.get("/{run_id}/stream")
+@router.get("/{run_id}/stream", response_model=ChunkPage, responses=STREAM)
 async def run_stream(
     engine: TheEngine,
     feed: TheFeed,
