@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
@@ -201,20 +201,16 @@ async def do_fork(request: Request) -> Response:
 
 def changed(recorded: bytes, edited: str) -> dict[str, Any] | None:
     """The arguments that were edited; None if none was."""
-    before: Any = json.loads(recorded or b"{}")
-    after = parsed(edited, "the input")
+    before, after = parsed(recorded.decode(), "what is recorded"), parsed(edited, "the input")
     if not isinstance(after, dict) or not isinstance(before, dict):
         raise UsageError("the input is no JSON object", hint="name the arguments, as before")
-    missing = [name for name in before if name not in after]  # pyright: ignore[reportUnknownVariableType]
+    old, new = cast("dict[str, Any]", before), cast("dict[str, Any]", after)
+    missing = [name for name in old if name not in new]
     if missing:
         raise UsageError(
             f"the input lacks {', '.join(missing)}", hint="arguments can't be left out"
-        )  # pyright: ignore[reportUnknownArgumentType]
-    fresh: dict[str, Any] = {
-        name: value  # pyright: ignore[reportUnknownVariableType]
-        for name, value in after.items()  # pyright: ignore[reportUnknownVariableType]
-        if name not in before or before[name] != value
-    }
+        )
+    fresh = {name: value for name, value in new.items() if name not in old or old[name] != value}
     return fresh or None
 
 

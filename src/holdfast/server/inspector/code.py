@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from pygments import highlight as pygmentize
 from pygments.formatters import HtmlFormatter
 from pygments.lexer import Lexer
-from pygments.lexers import get_lexer_by_name
+from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
 from pygments.util import ClassNotFound
 
 COLOURED = 100_000

@@ -1,4 +1,4 @@
-"""The rows of a run's timeline: steps in their rounds, with bars, marks and what they cost. Pure."""
+"""The rows of a run's timeline: steps in their rounds, with bars, marks and cost. Pure."""
 
 from __future__ import annotations
 

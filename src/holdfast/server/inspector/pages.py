@@ -20,7 +20,6 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -181,7 +180,8 @@ def _templates() -> Environment:
     ):  # fmt: skip
         environment.filters[name] = getattr(words, name)
     environment.filters["pathpart"] = lambda text: quote(str(text), safe="")
-    environment.globals.update(url=url, static=static_url, Markup=Markup)  # pyright: ignore[reportUnknownMemberType]
+    own: dict[str, Any] = {"url": url, "static": static_url}
+    cast("dict[str, Any]", environment.globals).update(own)
     return environment
 
 

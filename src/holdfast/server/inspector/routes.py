@@ -17,6 +17,7 @@ from holdfast.server.inspector import (
     models,
     run,
     runs,
+    sandboxes,
     transcript_page,
     workers,
 )
@@ -62,4 +63,7 @@ add_page(router, "/runs/{run_id}", run.timeline_page)
 add_page(router, "/models", models.models_page)
 add_page(router, "/calls", calls.calls_page)
 add_page(router, "/calls/{call_id}", calls.call_page)
+add_page(router, "/sandboxes", sandboxes.list_page)
+add_action(router, "/sandboxes/{sandbox_id}/stop", sandboxes.ask_stop, sandboxes.do_stop)
+add_page(router, "/sandboxes/{sandbox_id}", sandboxes.sandbox_page)
 add_page(router, "/workers", workers.workers_page)

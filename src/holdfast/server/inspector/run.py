@@ -22,7 +22,9 @@ from holdfast.server.inspector.runs import status_of
 from holdfast.server.inspector.steps import StepView, hint_of
 from holdfast.server.inspector.words import summary
 from holdfast.store.inspection import journal as journal_of
+from holdfast.store.inspection import sandboxes
 from holdfast.store.inspection.calls import CallRow
+from holdfast.store.inspection.sandboxes import StepWork
 
 EVENTS = 200
 """Events on one page."""
@@ -36,6 +38,7 @@ class Panel:
     input: Shown | None
     output: Shown | None
     calls: list[CallRow]
+    work: StepWork
     hint: str | None
     place: int
     """Which row of the timeline it is."""
@@ -90,6 +93,7 @@ def _panel(connection: sqlite3.Connection, loaded: Loaded, step: StepView, maske
         shown(connection, loaded.run.id, step.input_seq, masked),
         output,
         calls,
+        sandboxes.of_step(connection, loaded.run.id, step.key),
         None if step.error is None else hint_of(step.error),
         loaded.steps.index(step),
     )

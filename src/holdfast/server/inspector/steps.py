@@ -192,12 +192,12 @@ def error_of(facts: dict[str, Any]) -> ErrorInfo:
 
 def hint_of(error: ErrorInfo) -> str | None:
     """The hint that an error of ours came with."""
-    state: Any = (error.rebuild or {}).get("state")
-    hint: Any = state.get("hint") if isinstance(state, dict) else None
+    state: dict[str, Any] = (error.rebuild or {}).get("state") or {}
+    hint = state.get("hint")
     return hint if isinstance(hint, str) else None
 
 
-def opens_on(steps: Sequence[StepView], run: Run, caused_by: Sequence[int] = ()) -> StepView | None:
+def opens_on(steps: Sequence[StepView], run: Run) -> StepView | None:
     """The step a run's page shows at first: what failed, or what it is at, or the last."""
     if not steps:
         return None

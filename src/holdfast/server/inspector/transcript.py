@@ -199,14 +199,10 @@ def asked_in(request: Request) -> list[tuple[str, str]]:
     for message in request.messages:
         parts: list[str] = []
         for part in message.parts:
-            if isinstance(part, TextPart):
-                parts.append(part.text)
-            elif isinstance(part, ToolResultPart):
+            if isinstance(part, TextPart | ToolResultPart | ReasoningPart):
                 parts.append(part.text)
             elif isinstance(part, ToolCallPart):
                 parts.append(f"{part.name}({part.arguments})")
-            elif isinstance(part, ReasoningPart):
-                parts.append(part.text)
             else:
                 parts.append(f"[{part.type}]")
         found.append((message.role, "\n".join(parts)[:SAID]))

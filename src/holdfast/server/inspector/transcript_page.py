@@ -93,7 +93,7 @@ def _calls(
     keys = {step.key for step in steps}
     found: dict[str, list[Told]] = {}
     for row in loaded.calls:
-        if row.step_key not in keys or row.step_key is None:
+        if row.step_key is None or row.step_key not in keys:
             continue
         call = calls_of.call(connection, row.id)
         if call is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 NANO = 1_000_000_000
 
@@ -136,10 +136,11 @@ def summary(attributes: dict[str, Any], input: bytes, width: int = 160) -> str:
         return one_line(input.decode(errors="replace"), width)
     if not isinstance(given, dict):
         return one_line(_said(given), width)
-    texts = [value for value in given.values() if isinstance(value, str) and value.strip()]
-    if len(texts) == 1 and len(given) == 1:
+    named = cast("dict[str, Any]", given)
+    texts = [value for value in named.values() if isinstance(value, str) and value.strip()]
+    if len(texts) == 1 and len(named) == 1:
         return one_line(texts[0], width)
-    return one_line("  ".join(f"{name}={_said(value)}" for name, value in given.items()), width)
+    return one_line("  ".join(f"{name}={_said(value)}" for name, value in named.items()), width)
 
 
 def _said(value: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 LOOKED_INTO = 1_000_000
 """Payloads up to this size, in bytes, are looked into for `attempt`, `passed` and `summary`."""
@@ -99,7 +99,7 @@ def read_object(text: str | bytes) -> dict[str, Any]:
         found: Any = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def length(connection: sqlite3.Connection, run_id: str) -> int:
