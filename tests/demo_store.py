@@ -331,8 +331,8 @@ def under_way(seed: Seed, worker: str) -> SeededRun:
 def fill(seed: Seed) -> dict[str, str]:
     """A week's worth; the ids of the runs worth looking at."""
     luck = seed.luck
-    mine = seed.worker(41288, "build-01", 3 * HOUR)
-    other = seed.worker(9120, "build-02", 26 * HOUR, lease=7.0)
+    mine = seed.worker(41288, "build-01", 3 * HOUR, lease=600)
+    other = seed.worker(9120, "build-02", 26 * HOUR, lease=598)
     ids: dict[str, str] = {}
     _past(seed)
     _calls(seed)
@@ -389,7 +389,7 @@ def fill(seed: Seed) -> dict[str, str]:
             run.open("generate_code", {"prompt": "p", "attempt": 1})
             run.status("running", owner=other)
         else:
-            run.status("pending", due_at=seed.now + 1)
+            run.status("pending", due_at=seed.now + 600)
     queued = seed.run(
         "import_orders",
         12,

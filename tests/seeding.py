@@ -21,6 +21,7 @@ from holdfast.records.calls import CallEnd, CallStart, ProviderAttempt, SpendLim
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
 from holdfast.store import ledger_rows, ledger_spend, sandbox_rows, schema
 from holdfast.store.events import INLINE_BYTES, event_hash
+from holdfast.store.owners import Owner, owners_folder
 
 INSERT_RUN = """
 INSERT INTO runs (id, workflow, version, key, parent_id, forked_from, status, due_at, owner,
@@ -31,7 +32,6 @@ INSERT_EVENT = """
 INSERT INTO events (run_id, seq, type, key, at, meta, value, blob, hash)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-OWNER = "own_seed"
 
 
 class Seed:
@@ -44,10 +44,15 @@ class Seed:
         self.connection.execute("BEGIN")
         self.now = time.time() if now is None else now
         self.luck = random.Random(luck)
+        self.owner = Owner(owners_folder(path))
+        """Alive until `let_go`: sandboxes that are live are ours."""
 
     def close(self) -> None:
         self.connection.execute("COMMIT")
         self.connection.close()
+
+    def let_go(self) -> None:
+        self.owner.close()
 
     def entropy(self) -> bytes:
         return self.luck.randbytes(10)
@@ -151,7 +156,7 @@ class Seed:
         scopes = [f"day:{day}", *(f"tag:{tag}" for tag in tags)]
         if run:
             scopes += [f"run:{run.id}", f"workflow:{run.workflow}"]
-        ledger_rows.insert(self.connection, start, OWNER, scopes=scopes, usd=0, tokens=0)
+        ledger_rows.insert(self.connection, start, self.owner.id, scopes=scopes, usd=0, tokens=0)
         ledger_spend.hold(self.connection, scopes, 0, 0)
         ledger_rows.finish(self.connection, id, end, 0)
         ledger_spend.settle(self.connection, scopes, (0, 0), (nano or 0, sum(tokens)))
@@ -188,7 +193,7 @@ class Seed:
             step_key=step[1] if step else None,
             attempt=1 if step else None,
         )
-        sandbox_rows.add_sandbox(self.connection, OWNER, record)
+        sandbox_rows.add_sandbox(self.connection, self.owner.id, record)
         if seconds is not None:
             record = replace(record, stopped_at=_moment(at + seconds), stopped_because=because)
             sandbox_rows.stop_sandbox(self.connection, record)
@@ -219,7 +224,7 @@ class Seed:
             step_key=sandbox.step_key,
             attempt=sandbox.attempt,
         )
-        sandbox_rows.add_command(self.connection, OWNER, record)
+        sandbox_rows.add_command(self.connection, self.owner.id, record)
         done = replace(
             record,
             ended_at=_moment(at + seconds),

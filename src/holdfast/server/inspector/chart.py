@@ -108,6 +108,7 @@ def chart_of(slices: Sequence[Slice], begin: float, end: float, width: float) ->
     chart.along = [
         Tick(round(share * (index + 0.5), 3), _moment(begin + index * width, width))
         for index in range(0, count, every)
+        if share * (index + 0.5) <= 97
     ]
     return chart
 
@@ -135,4 +136,5 @@ def _amount(nano: int) -> str:
 
 def _moment(at: float, width: float) -> str:
     found = datetime.fromtimestamp(at, UTC)
-    return f"{found:%d %b}" if width >= 86400 else f"{found:%d %b %H:%M}"
+    at_midnight = found.hour == found.minute == 0
+    return f"{found:%d %b}" if width >= 86400 or at_midnight else f"{found:%d %b %H:%M}"

@@ -172,17 +172,25 @@ def _line(step: StepView, calls: Sequence[CallRow], axis: Axis, now: float) -> L
 def _rounds(lines: Sequence[Line], axis: Axis, now: float) -> list[Round]:
     """Rows in the order they began, those of one attempt of a loop together.
 
-    What says no attempt (a wait, a timer) stays with the round it came in.
+    What says no attempt (a wait, a timer) belongs to a round if the round goes on after it.
     """
     rounds: list[Round] = []
-    numbered = {line.step.round for line in lines} - {None}
+    between: list[Line] = []
     for line in lines:
         number = line.step.round
-        if number is None and rounds and len(numbered) > 0:
-            number = rounds[-1].number
-        if not rounds or rounds[-1].number != number:
+        if number is None:
+            between.append(line)
+            continue
+        if rounds and rounds[-1].number == number:
+            rounds[-1].lines += between
+        else:
+            if between:
+                rounds.append(Round(None, between))
             rounds.append(Round(number, []))
+        between = []
         rounds[-1].lines.append(line)
+    if between:
+        rounds.append(Round(None, between))
     for round in rounds:
         begin, end = _extent([line.step for line in round.lines], now)
         round.bar = axis.piece(begin, end, "group")

@@ -175,8 +175,8 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     for name in (
-        "duration", "brief", "ago", "number", "compact", "money", "size", "percent", "moment",
-        "machine_time", "clock", "title", "short_id", "one_line",
+        "duration", "brief", "ago", "number", "compact", "money", "size", "memory", "percent",
+        "moment", "machine_time", "clock", "title", "short_id", "one_line",
     ):  # fmt: skip
         environment.filters[name] = getattr(words, name)
     environment.filters["pathpart"] = lambda text: quote(str(text), safe="")

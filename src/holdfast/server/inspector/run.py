@@ -71,6 +71,9 @@ async def timeline_page(request: Request) -> Page:
         "result": ends["result"],
         "rows": outline.ROWS,
     }
+    if panel is not None and panel.step.error is not None and loaded.failure is not None:
+        same = str(panel.step.error) == str(loaded.failure)
+        context["failure"] = None if same else loaded.failure  # it is told beside the step
     return _page(loaded, "run.html", context, lambda: _as_json(loaded, now, panel))
 
 

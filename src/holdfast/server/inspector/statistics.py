@@ -38,9 +38,26 @@ def by_model(sums: Sequence[Sum]) -> list[ModelLine]:
         key = (each.model, each.provider)
         line = lines.setdefault(key, ModelLine(*key))
         _add(line, each)
+    _give_errors_a_home(lines)
     for line in lines.values():
         line.p50, line.p95 = percentile(line.latencies, 0.5), percentile(line.latencies, 0.95)
     return sorted(lines.values(), key=lambda line: (-line.cost, -line.calls, line.model))
+
+
+def _give_errors_a_home(lines: dict[tuple[str, str], ModelLine]) -> None:
+    """Calls that nobody answered count for the provider that the model's name asks for."""
+    for model, provider in list(lines):
+        home = lines.get((model, model.partition("/")[0]))
+        if provider == "" and home is not None:
+            lost = lines.pop((model, provider))
+            home.calls += lost.calls
+            home.errors += lost.errors
+            home.under_way += lost.under_way
+            home.input_tokens += lost.input_tokens
+            home.cached_tokens += lost.cached_tokens
+            home.output_tokens += lost.output_tokens
+            home.cost += lost.cost
+            home.unpriced += lost.unpriced
 
 
 def in_all(sums: Sequence[Sum]) -> ModelLine:

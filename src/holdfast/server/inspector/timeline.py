@@ -13,7 +13,7 @@ from typing import Literal
 
 from holdfast.server.inspector.words import brief
 
-FOLD_WIDTH = 5.0
+FOLD_WIDTH = 6.5
 """Per cent of the width that a folded gap gets, while there are few of them."""
 FOLDS_WIDTH = 35.0
 """Per cent that all of them get at most."""
@@ -115,8 +115,17 @@ class Axis:
                 since = number * every
                 at = self.place(self.begin + since)
                 if at - found[-1].at >= NEAREST_TICKS and at <= 97:
-                    found.append(Tick(at, brief(since)))
+                    found.append(Tick(at, _label(since, every)))
         return found
+
+
+def _label(since: float, every: float) -> str:
+    """How long after the beginning; past a minute as a clock, where seconds tell ticks apart."""
+    if every >= 60 or since < 60:
+        return brief(since)
+    minutes, seconds = divmod(round(since), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def axis_of(begin: float, end: float, busy: Sequence[tuple[float, float]]) -> Axis:

@@ -85,6 +85,14 @@ def size(count: int) -> str:
     raise AssertionError(count)
 
 
+def memory(count: int) -> str:
+    """Bytes of memory or disk, which come in powers of two: 512 MiB, 1.5 GiB."""
+    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >= 1 << shift:
+            return f"{_short(count / (1 << shift))} {unit}"
+    return f"{count} B"
+
+
 def percent(part: float, whole: float) -> str:
     """A share: 12 %, <1 %."""
     if whole <= 0 or part <= 0:
