@@ -120,9 +120,9 @@ def _ceiling(most: int) -> int:
     power = 1
     while power * 10 < most:
         power *= 10
-    for factor in (1, 2, 4, 6, 8, 10):
-        if factor * power >= most:
-            return max(factor * power, 4)
+    for tenths in (10, 12, 16, 20, 30, 40, 60, 80, 100):
+        if tenths * power >= most * 10:
+            return max(tenths * power // 10, 4)
     raise AssertionError(most)
 
 
