@@ -59,6 +59,8 @@ class HoldfastError(Exception):
 
     exit_code: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
+    passing: ClassVar[bool] = True
+    """Whether it may be gone the next time: a step that raises another kind is not retried."""
 
     def __init__(self, message: str = "", *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -77,6 +79,7 @@ class HoldfastError(Exception):
 class UsageError(HoldfastError):
     """The caller's mistake: wrong arguments, wrong place."""
 
+    passing = False
     exit_code = 2
     http_status = 400
 
@@ -108,6 +111,8 @@ class NotFound(HoldfastError):
 
 class UnknownWorkflow(NotFound):
     """No module loaded here defines a workflow of this name."""
+
+    passing = False
 
 
 class Refused(HoldfastError):
@@ -189,6 +194,8 @@ class RunError(HoldfastError):
 class FatalError(RunError):
     """Raise this in a step to fail it at once, with no retry."""
 
+    passing = False
+
 
 class RetryableError(RunError):
     """Raise this in a step to have it retried, at the earliest after `retry_after`."""
@@ -246,10 +253,13 @@ class CrashLoop(RunError):
 class UnknownModel(NotFound):
     """No provider configured here serves this model."""
 
+    passing = False
+
 
 class KeyRefused(Refused):
     """A virtual key is unknown, expired, revoked, or not meant for this model."""
 
+    passing = False
     http_status = 401
 
 
@@ -260,6 +270,7 @@ class BudgetExceeded(Refused):
     where `unit` says so).
     """
 
+    passing = False
     http_status = 402
 
     def __init__(
@@ -281,6 +292,7 @@ class BudgetExceeded(Refused):
 class CallMismatch(Refused):
     """A call's key was used before, for another request."""
 
+    passing = False
     http_status = 422
 
 
@@ -343,10 +355,13 @@ class BadReply(ProviderError):
 class AuthRejected(ProviderError):
     """The provider does not take our key."""
 
+    passing = False
+
 
 class RequestRejected(ProviderError):
     """The provider does not take the request itself; another would hardly do so either."""
 
+    passing = False
     exit_code = 2
     http_status = 400
     falls_back = False
