@@ -57,7 +57,8 @@ async function build() {
       bundle.onResolve({ filter: /^(node:)?(assert(\/strict)?|test)$/ }, (asked) => {
         if (asked.importer !== tests) return { path: asked.path, external: true };
         const name = asked.path.replace("node:", "").replace("/", "-");
-        return { path: `${hidden}/${name}.mjs`, external: true };
+        const kind = asked.kind === "require-call" ? "cjs" : "mjs";
+        return { path: `${hidden}/${name}.${kind}`, external: true };
       });
       bundle.onResolve({ filter: /(^|\/)solution(\.[cm]?[jt]sx?)?$/ }, (asked) => {
         if (asked.importer === tests && hollow) return { path: code, namespace: "hollow" };
@@ -127,19 +128,20 @@ async function makeShims() {
   globalThis[key] = { assert: watchedAssert, test: made };
   const take = `const kept = globalThis[${JSON.stringify(key)}];\n`;
   const assertNames = Object.keys(createRequire(import.meta.url)("node:assert"));
-  for (const [file, strict] of [["assert", false], ["assert-strict", true]]) {
-    const lines = assertNames.map((name) => `export const ${name} = made.${name};`);
-    fs.writeFileSync(
-      `${hidden}/${file}.mjs`,
-      `${take}const made = kept.assert(${strict});\nexport default made;\n${lines.join("\n")}\n`,
-    );
+  const modules = {
+    assert: ["kept.assert(false)", assertNames],
+    "assert-strict": ["kept.assert(true)", assertNames],
+    test: ["kept.test", Object.keys(made)],
+  };
+  for (const [file, [value, names]] of Object.entries(modules)) {
+    const lines = names.map((name) => `export const ${name} = all.${name};`).join("\n");
+    const whole = file === "test" ? "all.test" : "all";
+    const head = `${take}const all = ${value};\n`;
+    fs.writeFileSync(`${hidden}/${file}.mjs`, `${head}export default ${whole};\n${lines}\n`);
+    fs.writeFileSync(`${hidden}/${file}.cjs`, `${head}module.exports = ${whole};\n`);
+    await import(`${hidden}/${file}.mjs`);
+    createRequire(import.meta.url)(`${hidden}/${file}.cjs`);
   }
-  const lines = Object.keys(made).map((name) => `export const ${name} = kept.test.${name};`);
-  fs.writeFileSync(
-    `${hidden}/test.mjs`,
-    `${take}export default kept.test.test;\n${lines.join("\n")}\n`,
-  );
-  for (const file of ["assert", "assert-strict", "test"]) await import(`${hidden}/${file}.mjs`);
   delete globalThis[key];
 }
 
