@@ -14,7 +14,8 @@
     │   ├── KeyRefused             a virtual key may not do this         exit 3, 401
     │   ├── BudgetExceeded         a call that could pass a budget       exit 3, 402
     │   ├── CallMismatch           one call key, two different requests  exit 3, 422
-    │   └── OutcomeUnknown         a call whose gateway died in mid-call
+    │   ├── OutcomeUnknown         a call whose gateway died in mid-call
+    │   └── ApprovalRefused        a decision that does not count        exit 3, 403
     ├── StoreError                 the store can't be read or written    exit 4, 503
     │   ├── StoreFull              no space left
     │   ├── StoreReadOnly          the file can't be written
@@ -42,7 +43,8 @@
         ├── RunCancelled           awaited run was cancelled
         ├── RunStuck               awaited run can't go on by itself
         ├── NonDeterminismError    the code does not fit the journal
-        └── CrashLoop              the run keeps killing its workers
+        ├── CrashLoop              the run keeps killing its workers
+        └── Unfinished             an agent stopped before it had an answer
 
 Each says what happened and where; `hint` says what to do about it.
 """
@@ -365,3 +367,16 @@ class RequestRejected(ProviderError):
     exit_code = 2
     http_status = 400
     falls_back = False
+
+
+# --- the loop's ------------------------------------------------------------------------------
+
+
+class Unfinished(RunError):
+    """An agent stopped before it had an answer: a bound was reached, or the model would not."""
+
+
+class ApprovalRefused(Refused):
+    """A decision does not count: other arguments, a used or expired token, another run's."""
+
+    http_status = 403
