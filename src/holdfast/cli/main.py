@@ -22,6 +22,7 @@ from holdfast.errors import HoldfastError
 NOUNS: dict[str, str] = {
     "run": "give the code agent a task, or run a workflow of yours, and follow it",
     "worker": "carry out runs until stopped",
+    "serve": "the HTTP API and the inspector, with a worker",
     "runs": "list, show, watch and steer runs",
     "events": "send events to the runs that wait for them",
     "store": "back up and describe the store",

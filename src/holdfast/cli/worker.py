@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
-import signal
-from collections.abc import Callable
 
 from holdfast.cli import output
 from holdfast.cli.options import add_common, store_path
+from holdfast.cli.signals import stopped_by_signals
 from holdfast.errors import UsageError
 
 
@@ -59,7 +57,7 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
     from holdfast.runtime.app import open_engine
 
     path = store_path(options)
-    stop = _stopped_by_signals()
+    stop = stopped_by_signals()
     async with open_engine(path, grace=grace) as engine:
         worker = engine.me
         if options.json:
@@ -78,22 +76,3 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
     else:
         output.note("stopped")
     return 0
-
-
-def _stopped_by_signals() -> asyncio.Future[str]:
-    """Done at the first SIGINT or SIGTERM; a second one does not wait for anything."""
-    loop = asyncio.get_running_loop()
-    stop: asyncio.Future[str] = loop.create_future()
-
-    def handler(number: signal.Signals) -> Callable[[], None]:
-        def received() -> None:
-            if stop.done():
-                # Being killed is something every run survives: no need for ceremony.
-                os._exit(128 + number)
-            stop.set_result(number.name)
-
-        return received
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, handler(number))
-    return stop
