@@ -168,8 +168,9 @@ class Sandbox:
             return
         network = self._spec.network
         authority = self.host.authority() if any(h.headers for h in network.allow) else None
-        await self.write_files(trust.files(authority))
-        self._env = {**BASE_ENV, **trust.variables(authority), **self._spec.env}
+        trusted = trust.files(authority, [h.ca for h in network.allow if h.ca is not None])
+        await self.write_files(trusted)
+        self._env = {**BASE_ENV, **trust.variables(own=bool(trusted)), **self._spec.env}
         self._proxy = Proxy(self.id, self._instance.listeners, network, authority, self._egress)
         await self._proxy.start()
         if self._instance.relayed:
