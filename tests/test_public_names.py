@@ -8,12 +8,12 @@ import sys
 import holdfast
 
 NAMES = """
-Backoff BudgetExceeded CodecError Concurrency CrashLoop Engine Failure FatalError HoldfastError
+Agent Backoff BudgetExceeded CodecError Concurrency CrashLoop Engine Failure FatalError HoldfastError
 NonDeterminismError NotFound NotInWorkflow ReceivedEvent Refused RetryableError RunCancelled
 RunFailed RunHandle RunStuck Sandbox Settings StepContext StepFailed StepTimeout StoreError
-TimedOut UnknownWorkflow UsageError Webhook create_webhook generate_object generate_text get_run
+TimedOut Unfinished UnknownWorkflow UsageError Webhook create_webhook generate_object generate_text get_run
 list_runs now open_engine patched random receive_webhook send_event set_attributes sleep start
-step step_context stream_text uuid4 wait_for_event workflow write_stream
+step step_context stream_text tool uuid4 wait_for_event workflow write_stream
 """
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         StepFailed,
         StepTimeout,
         StoreError,
+        Unfinished,
         UnknownWorkflow,
         UsageError,
     )
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
         generate_object,
         generate_text,
         stream_text,
+    )
+    from holdfast.loop import (
+        Agent,
+        tool,
     )
     from holdfast.runtime.app import open_engine
     from holdfast.runtime.client import (
@@ -76,6 +81,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Agent",
     "Backoff",
     "BudgetExceeded",
     "CodecError",
@@ -102,6 +108,7 @@ __all__ = [
     "StepTimeout",
     "StoreError",
     "TimedOut",
+    "Unfinished",
     "UnknownWorkflow",
     "UsageError",
     "Webhook",
@@ -122,6 +129,7 @@ __all__ = [
     "step",
     "step_context",
     "stream_text",
+    "tool",
     "uuid4",
     "wait_for_event",
     "workflow",
@@ -146,6 +154,7 @@ _HOMES = {
         "StepFailed",
         "StepTimeout",
         "StoreError",
+        "Unfinished",
         "UnknownWorkflow",
         "UsageError",
     ),
@@ -153,6 +162,10 @@ _HOMES = {
         "generate_object",
         "generate_text",
         "stream_text",
+    ),
+    "holdfast.loop": (
+        "Agent",
+        "tool",
     ),
     "holdfast.runtime.app": ("open_engine",),
     "holdfast.runtime.client": (

@@ -19,6 +19,7 @@
     │   ├── BudgetExceeded         a call that could pass a budget       exit 3, 402
     │   ├── CallMismatch           one call key, two different requests  exit 3, 422
     │   ├── OutcomeUnknown         a call whose gateway died in mid-call
+    │   ├── ApprovalRefused        a decision that does not count        exit 3, 403
     │   ├── RunMismatch            one run key, two different inputs     exit 3, 422
     │   ├── LoginRequired          no token, or a wrong one              exit 3, 401
     │   ├── CrossSite              another site's page asked for it      exit 3, 403
@@ -51,7 +52,8 @@
         ├── RunCancelled           awaited run was cancelled
         ├── RunStuck               awaited run can't go on by itself
         ├── NonDeterminismError    the code does not fit the journal
-        └── CrashLoop              the run keeps killing its workers
+        ├── CrashLoop              the run keeps killing its workers
+        └── Unfinished             an agent stopped before it had an answer
 
 Each says what happened and where; `hint` says what to do about it.
 """
@@ -68,6 +70,8 @@ class HoldfastError(Exception):
 
     exit_code: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
+    passing: ClassVar[bool] = True
+    """Whether it may be gone the next time: a step that raises another kind is not retried."""
 
     def __init__(self, message: str = "", *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -86,6 +90,7 @@ class HoldfastError(Exception):
 class UsageError(HoldfastError):
     """The caller's mistake: wrong arguments, wrong place."""
 
+    passing = False
     exit_code = 2
     http_status = 400
 
@@ -117,6 +122,8 @@ class NotFound(HoldfastError):
 
 class UnknownWorkflow(NotFound):
     """No module loaded here defines a workflow of this name."""
+
+    passing = False
 
 
 class Refused(HoldfastError):
@@ -198,6 +205,8 @@ class RunError(HoldfastError):
 class FatalError(RunError):
     """Raise this in a step to fail it at once, with no retry."""
 
+    passing = False
+
 
 class RetryableError(RunError):
     """Raise this in a step to have it retried, at the earliest after `retry_after`."""
@@ -255,10 +264,13 @@ class CrashLoop(RunError):
 class UnknownModel(NotFound):
     """No provider configured here serves this model."""
 
+    passing = False
+
 
 class KeyRefused(Refused):
     """A virtual key is unknown, expired, revoked, or not meant for this model."""
 
+    passing = False
     http_status = 401
 
 
@@ -269,6 +281,7 @@ class BudgetExceeded(Refused):
     where `unit` says so).
     """
 
+    passing = False
     http_status = 402
 
     def __init__(
@@ -290,6 +303,7 @@ class BudgetExceeded(Refused):
 class CallMismatch(Refused):
     """A call's key was used before, for another request."""
 
+    passing = False
     http_status = 422
 
 
@@ -352,13 +366,29 @@ class BadReply(ProviderError):
 class AuthRejected(ProviderError):
     """The provider does not take our key."""
 
+    passing = False
+
 
 class RequestRejected(ProviderError):
     """The provider does not take the request itself; another would hardly do so either."""
 
+    passing = False
     exit_code = 2
     http_status = 400
     falls_back = False
+
+
+# --- the loop's ------------------------------------------------------------------------------
+
+
+class Unfinished(RunError):
+    """An agent stopped before it had an answer: a bound was reached, or the model would not."""
+
+
+class ApprovalRefused(Refused):
+    """A decision does not count: other arguments, a used or expired token, another run's."""
+
+    http_status = 403
 
 
 # --- the server's ----------------------------------------------------------------------------

@@ -15,7 +15,10 @@ from holdfast.errors import UsageError
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "modules", nargs="*", metavar="FILE.py|MODULE", help="what defines your workflows"
+        "modules",
+        nargs="*",
+        metavar="FILE.py|MODULE",
+        help="what defines your workflows; those of the ready-made agents are always there",
     )
     parser.add_argument(
         "--grace",
@@ -27,19 +30,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _worker(options: argparse.Namespace) -> int:
-    from holdfast.cli.loading import load
+    from holdfast.cli.loading import load, load_agents
     from holdfast.durations import seconds
     from holdfast.runtime.definitions import registered
 
     grace = seconds(_number_or_text(options.grace))
-    if not options.modules:
-        raise UsageError(
-            "a worker needs to know your workflows",
-            hint="name the files or modules that define them: holdfast worker orders.py",
-        )
+    known = load_agents()
     for named in options.modules:
         load(named)
-    if not registered():
+    if options.modules and set(registered()) == known:
         raise UsageError(
             f"{', '.join(options.modules)} defines no workflow", hint="mark one with @workflow"
         )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from holdfast import endings
 from holdfast.errors import NotFound, SandboxUnavailable, UsageError
 from holdfast.ids import new_id
 from holdfast.sandbox import leftovers
@@ -26,6 +27,7 @@ from holdfast.sandbox.microvm import MicrovmBackend
 from holdfast.sandbox.namespace.backend import NamespaceBackend
 from holdfast.sandbox.observer import Observer
 from holdfast.sandbox.pool import Pool
+from holdfast.sandbox.recording import StoreObserver
 from holdfast.sandbox.runtimes import DEFAULT_PACKAGES
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder, default_state
@@ -78,6 +80,8 @@ class Host:
         self._control: ControlServer | None = None
         self._served_by: asyncio.AbstractEventLoop | None = None
         self.closed = False
+        self._pid = os.getpid()
+        endings.add_holder(self)
 
     def backend(self, name: str) -> Backend:
         """The backend of this name, whether it works here or not."""
@@ -169,10 +173,17 @@ class Host:
             )
         return found
 
+    def runs(self) -> set[str]:
+        """The runs that sandboxes of this process were made in."""
+        if self._pid != os.getpid():
+            return set()  # a forked child must not end its parent's
+        made_in = {sandbox.record.run_id for sandbox in list(self.sandboxes.values())}
+        return {run_id for run_id in made_in if run_id is not None}
+
     async def end_run(self, run_id: str) -> None:
         """Stop every sandbox that was made in this run: a run that ended has none."""
-        ended = [s for s in self.sandboxes.values() if s.record.run_id == run_id]
-        await asyncio.gather(*(sandbox.stop("its run ended") for sandbox in ended))
+        ended = [s for s in list(self.sandboxes.values()) if s.record.run_id == run_id]
+        await asyncio.gather(*(sandbox.stop_from_anywhere("its run ended") for sandbox in ended))
 
     async def aclose(self) -> None:
         """Stop all sandboxes, empty the pool, end the backends."""
@@ -189,12 +200,18 @@ class Host:
         if self.closed:
             return
         self.closed = True
+        endings.remove_holder(self)
         if self._control is not None:
             self._control.close()
         self.folder.release()
         for backend in self._backends.values():
             backend.close()
         leftovers.clean(str(self.folder.path), wait=1.0)
+        for sandbox in list(self.sandboxes.values()):
+            sandbox.write_off("its process ended")
+        for observer in self.observers:
+            if isinstance(observer, StoreObserver):
+                observer.close()
 
 
 _default: Host | None = None
@@ -205,6 +222,7 @@ def default_host() -> Host:
     global _default
     if _default is None or _default.closed:
         _default = Host(pool=int(os.environ.get("HOLDFAST_SANDBOX_POOL", DEFAULT_POOL)))
+        _default.observers.append(StoreObserver())
         atexit.register(_default.close)
     return _default
 

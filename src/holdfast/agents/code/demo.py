@@ -17,7 +17,7 @@ from holdfast.gateway import Say, ScriptedModel
 from holdfast.gateway.request import Request
 
 MODEL = "scripted/demo"
-WHAT_IT_IS = "scripted demo model: no AI, knows a few tasks by heart"
+WHAT_IT_IS = "the scripted demo model, no AI: it knows a few tasks by heart"
 HOW_TO_GET_ONE = (
     "set ANTHROPIC_API_KEY, OPENAI_API_KEY or another provider's key, start Ollama or llama.cpp "
     "on this machine, or name a model with --model (`holdfast models list` shows what is usable)"

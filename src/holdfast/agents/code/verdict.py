@@ -167,11 +167,10 @@ def _verdict(result: CommandResult, report: Report | None, limits: Limits, sandb
         return failed(summary, f"{summary}. {why}\n{tail(result.stderr)}".strip(), (), "code")
     if report.broken is not None:
         side: Side = "tests" if report.broken["side"] == "tests" else "code"
-        summary = _last_line(report.broken["text"])
-        return failed(summary, report.broken["text"], (), side)
+        return failed(_line(report.broken["line"]), report.broken["text"], (), side)
     if report.failures:
         names = tuple(failure["name"] for failure in report.failures)
-        return failed(_first_line(report.failures[0]["line"]), _told(report), names)
+        return failed(_line(report.failures[0]["line"]), _told(report), names)
     if report.missing:
         summary = f"{report.missing[0]} was not run"
         told = f"These tests were not run (skipped, or not reached): {', '.join(report.missing)}."
@@ -236,9 +235,9 @@ def _told(report: Report) -> str:
     return "\n\n".join(parts)
 
 
-def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0][:200]
-
-
-def _last_line(text: str) -> str:
-    return text.strip().rsplit("\n", 1)[-1][:200]
+def _line(text: str) -> str:
+    """An error on one line: its first, and what follows if that only leads up to it."""
+    first, *rest = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    if first.endswith(":") and rest:
+        first = f"{first} {rest[0]}"
+    return first[:200]

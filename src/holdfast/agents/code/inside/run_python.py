@@ -68,14 +68,14 @@ def _run(source: str, where: str) -> Report:
     try:
         tree = ast.parse(source, TESTS)
     except (SyntaxError, ValueError) as error:
-        report["broken"] = {"side": "tests", "text": _text(error)}
+        report["broken"] = _broken("tests", _text(error))
         return report
     watch = Watch()
     expected = instrument(tree)
     try:
         importlib.import_module("solution")
     except BaseException as error:  # the code under test may raise anything
-        report["broken"] = {"side": "code", "text": _text(error)}
+        report["broken"] = _broken("code", _text(error))
         return report
     if expected:
         _run_functions(watch, report, tree, where)
@@ -227,7 +227,7 @@ def _run_functions(watch: Watch, report: Report, tree: ast.Module, where: str) -
     try:
         pytest.main(options, plugins=[_Collector(report)])
     except BaseException as error:  # the code under test may raise anything
-        report["broken"] = {"side": "code", "text": _text(error)}
+        report["broken"] = _broken("code", _text(error))
 
 
 class _Collector:
@@ -239,7 +239,7 @@ class _Collector:
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
             text = _cut(str(report.longrepr))
-            self._report["broken"] = {"side": _side(text), "text": text}
+            self._report["broken"] = _broken(_side(text), text)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         failures = self._report["failures"]
@@ -262,7 +262,12 @@ def _run_script(watch: Watch, report: Report, tree: ast.Module, source: str) -> 
             line = str(error) or _asserted(error, source)
             report["failures"].append({"name": "script", "line": _cut(line), "text": text})
         else:
-            report["broken"] = {"side": _side(text), "text": text}
+            report["broken"] = _broken(_side(text), text)
+
+
+def _broken(side: str, text: str) -> dict[str, str]:
+    """Why no test could be run, and on whose side that is."""
+    return {"side": side, "line": text.rsplit("\n", 1)[-1].removeprefix("E").strip(), "text": text}
 
 
 def _side(text: str) -> str:
