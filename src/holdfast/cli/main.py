@@ -23,6 +23,7 @@ NOUNS: dict[str, str] = {
     "start": "start a run of one of your workflows and follow it",
     "worker": "carry out runs until stopped",
     "runs": "list, show, watch and steer runs",
+    "approvals": "list, show and decide what runs wait for",
     "events": "send events to the runs that wait for them",
     "store": "back up and describe the store",
     "doctor": "check this installation and the store",

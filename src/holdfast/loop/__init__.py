@@ -5,6 +5,8 @@ Models are the gateway's, durability is the runtime's; what is here is the loop 
 """
 
 from holdfast.loop.agent import Agent
+from holdfast.loop.approvals import Decision, Escalate, approval
+from holdfast.loop.deciding import approval_token, decide, get_approval, list_approvals
 from holdfast.loop.plan import ModelOptions, StepPlan, has_called
 from holdfast.loop.results import AgentResult, AgentStep, ToolRun
 from holdfast.loop.tools import AgentTool, tool
@@ -14,9 +16,16 @@ __all__ = [
     "AgentResult",
     "AgentStep",
     "AgentTool",
+    "Decision",
+    "Escalate",
     "ModelOptions",
     "StepPlan",
     "ToolRun",
+    "approval",
+    "approval_token",
+    "decide",
+    "get_approval",
     "has_called",
+    "list_approvals",
     "tool",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from holdfast.gateway.messages import ImagePart, TextPart, ToolCallPart
+from holdfast.loop.approvals import Decision
 from holdfast.loop.results import ToolOutput, ToolRun
 
 OUTCOME_UNKNOWN = (
@@ -19,6 +20,14 @@ def not_run(calls: Sequence[ToolCallPart], why: str) -> tuple[ToolRun, ...]:
     """Answers to calls that nobody made, so that the conversation can be gone on with."""
     words = (TextPart(f"not run: {why}"),)
     return tuple(ToolRun(call.id, call.name, None, words, "not_run") for call in calls)
+
+
+def denied(decision: Decision) -> str:
+    """A refusal in words for the model."""
+    if decision.how == "timeout":
+        return "Denied: nobody approved it in time. It was not done."
+    why = f" {decision.note}" if decision.note else ""
+    return f"Denied by {decision.by}.{why} It was not done."
 
 
 def worded(error: BaseException) -> str:

@@ -7,7 +7,6 @@ crash it is replayed to where it was. Always bounded: in steps, in time and in s
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from holdfast.loop.output import repair_words
 from holdfast.loop.plan import StepPlan
 from holdfast.loop.results import AgentResult, AgentStep, Finish
 from holdfast.loop.tools import AgentTool, maybe_await, tools_of
+from holdfast.loop.walltime import WallTime
 
 if TYPE_CHECKING:
     from holdfast.loop.agent import Agent
@@ -38,6 +38,7 @@ class Cycle:
     def __init__(self, agent: Agent[Any], messages: Sequence[Message]) -> None:
         self._agent = agent
         self._messages = list(messages)
+        self._clock = WallTime(agent.max_time)
         self._steps: list[AgentStep] = []
         self._repairs = 0
         self._error = ""
@@ -46,12 +47,11 @@ class Cycle:
 
     async def run(self) -> AgentResult[Any]:
         """Go round until there is an answer, or a bound is reached."""
-        limit = asyncio.timeout(self._agent.max_time)
         try:
-            async with limit:
+            async with self._clock:
                 finish = await self._go_round()
         except TimeoutError:
-            if not limit.expired():
+            if not self._clock.over:
                 raise
             finish: Finish = "max_time"
         except BudgetExceeded as error:
@@ -61,7 +61,7 @@ class Cycle:
     async def _go_round(self) -> Finish:
         agent = self._agent
         self._tools = await tools_of(agent.tools)
-        box = ToolBox(self._tools, agent.max_result)
+        box = ToolBox(self._tools, agent.max_result, self._clock)
         for number in range(1, agent.max_steps + 1):
             plan = await self._plan(number)
             reply = await self._ask(plan)
