@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.errors import NotInWorkflow, StepTimeout
+from holdfast.errors import NotInWorkflow, OutcomeUnknown, StepTimeout
 from holdfast.gateway.messages import TextPart, ToolCallPart
 from holdfast.loop.approvals import Decision, approval, use_in_body
 from holdfast.loop.arguments import WrongArguments, parsed
@@ -38,8 +38,11 @@ class ToolBox:
         names = {tool.name: tool for tool in allowed}
         if not parallel or len(calls) == 1:
             return tuple([await self.call(call, names) for call in calls])
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self.call(call, names)) for call in calls]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self.call(call, names)) for call in calls]
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None  # as if they had been called in turn
         return tuple(task.result() for task in tasks)
 
     async def call(self, call: ToolCallPart, tools: Mapping[str, AgentTool]) -> ToolRun:
@@ -61,6 +64,9 @@ class ToolBox:
                 output = await self._output(tool, call, arguments, allowed)
         except StepTimeout as error:
             return self._timed_out(tool, call, arguments, error)
+        except OutcomeUnknown as error:
+            words = f"{error.message}. {OUTCOME_UNKNOWN}"
+            return self._told(call, arguments, words, "unknown")
         except NotInWorkflow:
             raise  # nothing the model could do about it
         except Exception as error:  # noqa: BLE001 - it is the model's to handle

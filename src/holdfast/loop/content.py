@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from holdfast.gateway.messages import ImagePart, TextPart, ToolCallPart
@@ -41,7 +42,7 @@ def worded(error: BaseException) -> str:
 def told(value: Any, limit: int) -> ToolOutput:
     """A tool's result as the model is told: text as it is, pictures, anything else as JSON."""
     if isinstance(value, ToolOutput):
-        return value
+        return replace(value, content=tuple(_part(part, limit) for part in value.content))
     if isinstance(value, TextPart | ImagePart):
         return ToolOutput((value,))
     if isinstance(value, list | tuple) and value:
@@ -49,6 +50,10 @@ def told(value: Any, limit: int) -> ToolOutput:
         if all(isinstance(part, TextPart | ImagePart) for part in parts):
             return ToolOutput(tuple(parts))
     return ToolOutput((TextPart(_cut(_text(value), limit)),))
+
+
+def _part(part: TextPart | ImagePart, limit: int) -> TextPart | ImagePart:
+    return replace(part, text=_cut(part.text, limit)) if isinstance(part, TextPart) else part
 
 
 def _text(value: Any) -> str:
