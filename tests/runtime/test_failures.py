@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import types
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StepFailed
+from holdfast.errors import BudgetExceeded, StepFailed
+from holdfast.records import ErrorInfo
 from holdfast.runtime import failures
 
 DEFINITION = "class Declined(Exception):\n    pass\n"
@@ -120,3 +123,11 @@ def test_an_error_recorded_by_a_program_is_caught_when_a_worker_replays_it(tmp_p
     assert run("till.py", "first").returncode == -signal.SIGKILL
     done = run("-c", "import asyncio, till; asyncio.run(till.main())")
     assert (done.stdout, done.stderr) == ("declined: no money\n", "")
+
+
+def test_an_error_with_an_amount_comes_back_as_what_it_was() -> None:
+    error = BudgetExceeded("too much", scope="day:1", limit=Decimal("0.5"))
+    stored = json.dumps(failures.describe(error).as_json())
+    found = failures.rebuild(ErrorInfo.from_json(json.loads(stored)))
+    assert isinstance(found, BudgetExceeded)
+    assert (found.limit, found.scope) == (Decimal("0.5"), "day:1")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from decimal import Decimal
 from importlib.machinery import ModuleSpec
 from pathlib import PurePath
 from typing import Any
@@ -34,12 +35,12 @@ def describe(error: BaseException) -> ErrorInfo:
 def _recipe(error: BaseException) -> dict[str, Any] | None:
     """How to make the error again, if doing so gives the same."""
     kind = type(error)
-    state = {name: value for name, value in vars(error).items() if name != "__notes__"}
+    state = {n: _stored(value) for n, value in vars(error).items() if n != "__notes__"}
     recipe = {
         "module": _module_of(kind),
         "name": kind.__qualname__,
         "bases": [[_module_of(base), base.__qualname__] for base in _ancestors(kind)],
-        "args": list(error.args),
+        "args": [_stored(value) for value in error.args],
         "state": state,
     }
     try:
@@ -64,10 +65,22 @@ def _make(recipe: dict[str, Any]) -> Exception | None:
     found = _find(recipe["module"], recipe["name"]) or _stand_in(recipe)
     if found is None:
         return None
-    made = found.__new__(found, *recipe["args"])
-    made.args = tuple(recipe["args"])
-    made.__dict__.update(recipe["state"])
+    args = [_restored(value) for value in recipe["args"]]
+    made = found.__new__(found, *args)
+    made.args = tuple(args)
+    made.__dict__.update({name: _restored(value) for name, value in recipe["state"].items()})
     return made
+
+
+def _stored(value: Any) -> Any:
+    """Amounts as JSON: a BudgetExceeded must come back as one."""
+    return {"@decimal": str(value)} if isinstance(value, Decimal) else value
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict) and "@decimal" in value:
+        return Decimal(value["@decimal"])  # pyright: ignore[reportUnknownArgumentType]
+    return value  # pyright: ignore[reportUnknownVariableType]
 
 
 def _find(module: str, name: str) -> type[Exception] | None:
