@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import NotFound
 from holdfast.records import ErrorInfo, Run
+from holdfast.records.approvals import Approval
 from holdfast.server.inspector import outline, steps
 from holdfast.server.inspector.steps import StepView
-from holdfast.store import queries
+from holdfast.store import approvals, queries
 from holdfast.store.inspection import calls as calls_of
 from holdfast.store.inspection import journal as journal_of
 from holdfast.store.inspection import last_log
 from holdfast.store.inspection.calls import CallRow
 from holdfast.store.inspection.journal import Row
+
+APPROVALS = 20
 
 
 @dataclass
@@ -26,6 +30,8 @@ class Loaded:
     journal: list[Row]
     steps: list[StepView]
     calls: list[CallRow]
+    approvals: list[Approval]
+    """What it waits for somebody to decide."""
     log: int
 
     @property
@@ -86,6 +92,7 @@ def load(connection: sqlite3.Connection, run_id: str) -> Loaded:
         journal,
         steps.steps_of(journal, run),
         calls_of.of_run(connection, run_id),
+        approvals.listed(connection, "pending", run_id, APPROVALS, None, time.time()),
         last_log(connection),
     )
 

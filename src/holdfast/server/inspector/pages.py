@@ -38,6 +38,7 @@ HERE = Path(__file__).parent
 STATIC = HERE / "static"
 NAVIGATION = (
     ("runs", "/runs", "Runs"),
+    ("approvals", "/approvals", "Approvals"),
     ("models", "/models", "Models"),
     ("sandboxes", "/sandboxes", "Sandboxes"),
     ("workers", "/workers", "Workers"),

@@ -67,6 +67,11 @@ def show(found: Payload, seq: int, mask: Mask) -> Shown:
     return Shown(fields, found.size, whole, seq, empty=value is None or value == {})
 
 
+def masked_value(value: Any, mask: Mask) -> Any:
+    """A value with what looks like a secret masked, wherever it is in it."""
+    return json.loads(mask(json.dumps(value, ensure_ascii=False)))
+
+
 def fields_of(value: Any) -> list[Field]:
     """A value's fields; a value without names is one field."""
     if not isinstance(value, dict):

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from holdfast.errors import NotFound
 from holdfast.server.inspector import (
     actions,
+    approvals,
     bulk,
     calls,
     models,
@@ -66,4 +67,6 @@ add_page(router, "/calls/{call_id}", calls.call_page)
 add_page(router, "/sandboxes", sandboxes.list_page)
 add_action(router, "/sandboxes/{sandbox_id}/stop", sandboxes.ask_stop, sandboxes.do_stop)
 add_page(router, "/sandboxes/{sandbox_id}", sandboxes.sandbox_page)
+add_page(router, "/approvals", approvals.list_page)
+add_action(router, "/approvals/{approval_id}", approvals.ask_decision, approvals.do_decision)
 add_page(router, "/workers", workers.workers_page)

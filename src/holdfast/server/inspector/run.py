@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.errors import NotFound
-from holdfast.server.inspector import outline, payloads
+from holdfast.server.inspector import approvals, outline, payloads
 from holdfast.server.inspector.code import highlight
 from holdfast.server.inspector.loaded import Loaded, existing, load
 from holdfast.server.inspector.pages import Page, inspection, mask, whole
@@ -63,7 +63,7 @@ async def timeline_page(request: Request) -> Page:
     first = _first_row(loaded, panel, chosen)
     drawn = outline.outline_of(loaded.steps, loaded.calls, loaded.begin, loaded.end(now), first)
     context = {
-        **common(loaded, now, "timeline", ends["input"]),
+        **common(loaded, now, "timeline", ends["input"], masked),
         "outline": drawn,
         "panel": panel,
         "chosen": key is not None,
@@ -116,7 +116,9 @@ def shown(connection: sqlite3.Connection, run_id: str, seq: int, masked: Mask) -
     return None if found is None else payloads.show(found, seq, masked)
 
 
-def common(loaded: Loaded, now: float, tab: str, input: Shown | None) -> dict[str, Any]:
+def common(
+    loaded: Loaded, now: float, tab: str, input: Shown | None, masked: Mask
+) -> dict[str, Any]:
     """What every page of a run has: its header."""
     run = loaded.run
     return {
@@ -129,6 +131,7 @@ def common(loaded: Loaded, now: float, tab: str, input: Shown | None) -> dict[st
         "input": input,
         "summary": _summary(loaded, input),
         "actions": actions_for(loaded),
+        "approvals": [(each, approvals.shown(each, masked)) for each in loaded.approvals],
         "log": loaded.log,
     }
 
@@ -214,7 +217,7 @@ async def events_page(request: Request) -> Page:
     first = whole(request, "from", default, 0, max(total - 1, 0))
     rows = loaded.journal[first : first + EVENTS]
     context = {
-        **common(loaded, now, "events", input),
+        **common(loaded, now, "events", input, masked),
         "events": [(row, _facts(row.facts, masked)) for row in rows],
         "first": first,
         "total": total,
@@ -267,7 +270,7 @@ async def json_page(request: Request) -> Page:
     data = _as_json(loaded, now, None)
     text = masked(json.dumps(data, indent=2, ensure_ascii=False))
     context = {
-        **common(loaded, now, "json", input),
+        **common(loaded, now, "json", input, masked),
         "text": highlight(text[:SHOWN_BYTES], "json"),
         "cut": max(len(text) - SHOWN_BYTES, 0),
     }

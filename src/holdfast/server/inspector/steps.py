@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast import records
 from holdfast.records import ErrorInfo, Run
+from holdfast.store.approvals import DECIDED
 from holdfast.store.inspection.journal import Row
 
 KINDS = {
@@ -74,6 +75,8 @@ class StepView:
             return "end of run"
         if self.kind == "wait" and self.name.startswith(WEBHOOK):
             return "webhook called"
+        if self.kind == "wait" and self.name.startswith(DECIDED):
+            return "decision"
         if self.kind == "webhook":
             return "webhook made"
         return self.name

@@ -47,7 +47,7 @@ async def transcript_page(request: Request) -> Page:
 
     loaded, entries, input, result = await inspection(request).ask(ask)
     context = {
-        **run_pages.common(loaded, now, "transcript", input),
+        **run_pages.common(loaded, now, "transcript", input, masked),
         "entries": entries,
         "first": first,
         "total": len(loaded.steps),
