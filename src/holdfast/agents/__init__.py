@@ -1,0 +1,1 @@
+"""Ready-made agents, each a module of its own."""
