@@ -87,7 +87,7 @@ class Holdfast:
         return process
 
     def start(self, workflow: str, *options: str, **input: Any) -> Done:
-        return self("start", f"{SHOP}:{workflow}", "--input", json.dumps(input), *options)
+        return self("run", f"{SHOP}:{workflow}", "--input", json.dumps(input), *options)
 
     def detached(self, workflow: str, *options: str, **input: Any) -> str:
         """The id of a run that nobody works on yet."""
@@ -136,7 +136,7 @@ for words, code in (
     (["lengthy", '{"seconds": 0}'], 0),
 ):
     workflow, input, *more = words
-    assert main(["start", f"{sys.argv[1]}:{workflow}", "--input", input, *more]) == code
+    assert main(["run", f"{sys.argv[1]}:{workflow}", "--input", input, *more]) == code
 """
 
 

@@ -109,11 +109,16 @@ class RunFilter:
     parent_id: str | None = None
     created_after: float | None = None
     created_before: float | None = None
+    text: str | None = None
+    """Somewhere in id, workflow, key, error or an attribute, in whatever case."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """Some runs, newest first, and where the next page begins."""
+    """Some runs, newest first, and where the next page begins.
+
+    In a search for text a page may be short, or empty, and still not be the last.
+    """
 
     runs: list[Run]
     cursor: str | None
@@ -185,6 +190,7 @@ class Store(Protocol):
     async def get(self, run_id: str) -> Run | None: ...
     async def list_runs(self, where: RunFilter, limit: int, cursor: str | None) -> Page: ...
     async def events(self, run_id: str, after: int, limit: int) -> list[Event]: ...
-    async def log(self, after: int, limit: int) -> list[Event]: ...
+    async def log(self, after: int, limit: int, run_id: str | None = None) -> list[Event]: ...
+    async def log_end(self) -> int: ...
     async def workers(self) -> list[Worker]: ...
     async def backup(self, target: Path) -> None: ...

@@ -271,8 +271,15 @@ class SqliteStore:
     async def events(self, run_id: str, after: int, limit: int) -> list[Event]:
         return await self._read(lambda c: events.read(c, events.OF_RUN, (run_id, after, limit)))
 
-    async def log(self, after: int, limit: int) -> list[Event]:
-        return await self._read(lambda c: events.read(c, events.OF_ALL_RUNS, (after, limit)))
+    async def log(self, after: int, limit: int, run_id: str | None = None) -> list[Event]:
+        if run_id is None:
+            return await self._read(lambda c: events.read(c, events.OF_ALL_RUNS, (after, limit)))
+        of_run = (run_id, after, limit)
+        return await self._read(lambda c: events.read(c, events.OF_RUN_IN_LOG, of_run))
+
+    async def log_end(self) -> int:
+        """The place of the newest event in the log; 0 if there is none."""
+        return await self._read(lambda c: c.execute(events.LOG_END).fetchone()[0])
 
     async def workers(self) -> list[Worker]:
         return await self._read(queries.workers)

@@ -1,0 +1,68 @@
+"""What the agent's steps return and its runs result in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from holdfast.agents.code.languages import LanguageName
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run works with, settled once at its start."""
+
+    model: str
+    test_model: str
+    because: str
+    """Why this model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a model wrote: a program or its tests."""
+
+    filename: str
+    code: str
+    note: str = ""
+    """What it said about it."""
+    problem: str | None = None
+    """Why the reply can't be used, if it can't."""
+    disputes: str | None = None
+    """Why the tests are wrong, if that is what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is wanted, and how."""
+
+    prompt: str
+    language: LanguageName = "python"
+    model: str | None = None
+    test_model: str | None = None
+    max_attempts: int = 3
+    budget: Decimal | None = None
+    """US dollars the run may spend."""
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What came of a task."""
+
+    passed: bool
+    code: str
+    tests: str
+    output: str
+    attempts: int
+    language: LanguageName = "python"
+    code_file: str = "solution.py"
+    test_file: str = "test_solution.py"
+    summary: str = ""
+    """`5 passed`, or in one line why not."""
+    error: str | None = None
+    """The last failure, if it did not pass."""
+    corrected_tests: tuple[str, ...] = ()
+    """Tests that were found to be wrong and were corrected, by name."""
+    model: str = ""
+    test_model: str = ""
