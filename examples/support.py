@@ -4,7 +4,7 @@
 
 For real, with a worker, and a manager at the command line:
 
-    holdfast start examples/support.py:support --input \\
+    holdfast run examples/support.py:support --input \\
         '{"ticket": {"customer": "ada", "text": "A-2 arrived broken: 900 back, please."}}' --detach
     holdfast worker examples/support.py
     holdfast approvals list
