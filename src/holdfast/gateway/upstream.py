@@ -11,6 +11,7 @@ from holdfast.errors import BadReply, ProviderError
 from holdfast.gateway import failures
 from holdfast.gateway.config import Bounds, Timeouts
 from holdfast.gateway.events import End, Event, PartDelta, Start
+from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format, StreamDecoder, StreamFailure
 from holdfast.gateway.formats.sse import SseParser
@@ -19,7 +20,7 @@ from holdfast.gateway.messages import Origin
 from holdfast.gateway.meter import Meter
 from holdfast.gateway.providers import Provider
 from holdfast.gateway.reply import Completion
-from holdfast.gateway.transport import Exchange, Transport
+from holdfast.gateway.transport import Transport
 
 Emit = Callable[[Event], Awaitable[None]]
 
@@ -106,7 +107,7 @@ class Upstream:
             except BadReply:
                 body = b""
             raise failures.from_response(name, status, exchange.headers, body, format)
-        kind = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
         if out.streams and kind == "application/json":
             # Some servers answer a request for a stream with a plain error and status 200.
             body = await exchange.read(self._bounds.error)

@@ -11,6 +11,7 @@ from holdfast.errors import BadReply, ProviderError, UsageError
 from holdfast.gateway.backends import Backends
 from holdfast.gateway.config import Bounds
 from holdfast.gateway.events import Assembler, End, Event
+from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats.base import Format
 from holdfast.gateway.formats.wire import Json, WireError, dumps, fields
 from holdfast.gateway.meter import Meter
@@ -23,7 +24,6 @@ from holdfast.gateway.seal import seal
 from holdfast.gateway.service.sink import BufferSink, Headers, Sink
 from holdfast.gateway.service.watch import Watch
 from holdfast.gateway.tokens import input_bound
-from holdfast.gateway.transport import Exchange
 from holdfast.gateway.upstream import Outgoing, StreamReader
 
 FORWARDED = ("anthropic-version", "anthropic-beta", "openai-beta")
