@@ -1,13 +1,15 @@
 """A time limit that is moved often: `asyncio.timeout`, without a new timer for each move.
 
-Moving the limit further away costs nothing: the timer finds out when it goes off, and is set
-again. Only a nearer limit sets a timer. What is told apart is the same as there: the limit's
-cancellation and anybody else's.
+The timer goes off now and then, looks whether the limit is reached, and is set again if it is
+not: moving the limit costs nothing, unless it is nearer than the next look. What is told apart is
+the same as there: the limit's cancellation and anybody else's.
 """
 
 from __future__ import annotations
 
 import asyncio
+
+_LOOK = 20.0
 
 
 class Deadline:
@@ -30,11 +32,14 @@ class Deadline:
         if timer is None or timer.when() > limit:
             if timer is not None:
                 timer.cancel()
-            self._timer = self._loop.call_at(limit, self._ring)
+            self._set()
+
+    def _set(self) -> None:
+        self._timer = self._loop.call_at(min(self._limit, self._loop.time() + _LOOK), self._ring)
 
     def _ring(self) -> None:
         if self._loop.time() < self._limit:
-            self._timer = self._loop.call_at(self._limit, self._ring)
+            self._set()
         else:
             self._timer, self._expired = None, True
             self._task.cancel()

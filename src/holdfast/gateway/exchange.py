@@ -139,12 +139,17 @@ class Exchange:
             for chunk in unpack(packed):
                 taken += len(chunk)
                 if taken > limit:
-                    raise BadReply(f"{self._provider} sent more than {limit} bytes", bought=True)
+                    raise self._too_much(limit)
                 yield chunk
+
+    def _too_much(self, limit: int) -> BadReply:
+        return BadReply(f"{self._provider} sent more than {limit} bytes", bought=True)
 
     async def _more(self) -> bytes:
         """The next bytes, waited for within the limit of the phase we are in."""
         assert self._answer is not None
+        if self._answer.at_end:
+            return b""
         if self._streams and self._meter.first_token is None:
             self._until("first_token", self._first_by)
         else:
@@ -158,7 +163,17 @@ class Exchange:
 
     async def read(self, limit: int | None = None) -> bytes:
         """The whole body."""
-        return b"".join([chunk async for chunk in self.chunks(limit)])
+        if self.headers.get("content-encoding"):
+            return b"".join([chunk async for chunk in self.chunks(limit)])
+        limit = self._bounds.reply if limit is None else limit
+        body = await self._more()
+        while packed := await self._more():
+            body += packed
+            if len(body) > limit:
+                break
+        if len(body) > limit:
+            raise self._too_much(limit)
+        return body
 
 
 Unpack = Callable[[bytes], Iterable[bytes]]

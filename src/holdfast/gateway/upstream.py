@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast import json_text
 from holdfast.errors import BadReply, ProviderError
 from holdfast.gateway import failures
 from holdfast.gateway.config import Bounds, Timeouts
@@ -75,7 +75,7 @@ class Upstream:
         """A reply's body as an answer; raises BadReply for anything else."""
         name = out.provider.name
         try:
-            parsed: Any = json.loads(body)
+            parsed: Any = json_text.load(body)
             return format.decode_reply(fields(parsed))
         except WireError as error:
             raise BadReply(f"{name}'s reply is not usable: {error}", bought=True) from error
@@ -142,9 +142,10 @@ class StreamReader:
             self.done = True
             return []
         try:
-            parsed: Json = fields(json.loads(data), "event")
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+            loaded = json_text.load(data)
+        except (ValueError, RecursionError) as error:
             raise self._bad("holds broken JSON") from error
+        parsed: Json = fields(loaded, "event")
         try:
             events = list(self._decoder.feed(parsed))
         except StreamFailure as failure:

@@ -152,16 +152,15 @@ class ChatFormat:
         if finish is None:
             raise WireError("choices[0].finish_reason is missing: the reply is not whole")
         parts = tuple(_decode_parts(message))
-        refused = any(isinstance(part, RefusalPart) for part in parts)
-        called = any(isinstance(part, ToolCallPart) for part in parts)
+        kinds = {type(part) for part in parts}
         reason = chat_stream.decode_finish(finish)
+        if RefusalPart in kinds:
+            reason = "refusal"
+        elif ToolCallPart in kinds and reason == "stop":
+            reason = "tool_calls"
         return Completion(
             parts=parts,
-            finish="refusal"
-            if refused
-            else "tool_calls"
-            if called and reason == "stop"
-            else reason,
+            finish=reason,
             model=str(body.get("model") or ""),
             usage=decode_usage(body.get("usage")),
             id=body.get("id"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from holdfast import json_text
 from holdfast.errors import BadReply, ProviderError, UsageError
 from holdfast.gateway.backends import Backends
 from holdfast.gateway.config import Bounds
@@ -147,7 +147,7 @@ class HttpWork:
     ) -> None:
         body = await exchange.read()
         try:
-            parsed = fields(json.loads(body))
+            parsed = fields(json_text.load(body))
             completion = self._format.decode_reply(parsed)
         except WireError as error:
             raise BadReply(f"{name}'s reply is not usable: {error}", bought=True) from error
