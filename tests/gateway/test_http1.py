@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.gateway.support import fake_providers, make_gateway
 
+from gateway.support import fake_providers, make_gateway
 from holdfast.errors import BadReply, ProviderError, ProviderUnavailable, UsageError
 from holdfast.gateway import connections
 from holdfast.gateway.calls import generate_text
