@@ -13,7 +13,6 @@ import os
 import sys
 from typing import Any
 
-
 LONGEST = 1024
 """Tokens of an answer nobody set a limit to: a model this small may never come to an end."""
 
