@@ -16,7 +16,7 @@ def asked(holdfast: Holdfast, amount: int = 900) -> tuple[str, dict[str, Any]]:
     worker = holdfast.spawn("worker", APPROVING, "--json")
     assert worker.stdout is not None and worker.stdout.readline()
     given = json.dumps({"amount": amount})
-    done = holdfast("start", f"{APPROVING}:refund", "--input", given, "--detach")
+    done = holdfast("run", f"{APPROVING}:refund", "--input", given, "--detach")
     assert done.code == 0, done
 
     def found() -> Any:

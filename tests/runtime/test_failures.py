@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import types
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import BudgetExceeded, StepFailed
-from holdfast.records import ErrorInfo
+from holdfast.errors import BudgetExceeded, RetryableError, StepFailed
 from holdfast.runtime import failures
 
 DEFINITION = "class Declined(Exception):\n    pass\n"
@@ -25,6 +24,17 @@ def module(name: str) -> types.ModuleType:
     exec(DEFINITION, made.__dict__)
     made.Declined.__module__ = name
     return made
+
+
+def test_amounts_and_durations_come_back_as_such() -> None:
+    spent = BudgetExceeded("too much", scope="run:x", limit=Decimal("9.5"), spent=Decimal("0.10"))
+    again = failures.rebuild(failures.describe(spent))
+    assert isinstance(again, BudgetExceeded)
+    assert (again.limit, again.spent, again.scope) == (Decimal("9.5"), Decimal("0.10"), "run:x")
+    busy = failures.rebuild(
+        failures.describe(RetryableError("busy", retry_after=timedelta(days=1)))
+    )
+    assert isinstance(busy, RetryableError) and busy.retry_after == timedelta(days=1)
 
 
 @pytest.mark.parametrize(
@@ -123,11 +133,3 @@ def test_an_error_recorded_by_a_program_is_caught_when_a_worker_replays_it(tmp_p
     assert run("till.py", "first").returncode == -signal.SIGKILL
     done = run("-c", "import asyncio, till; asyncio.run(till.main())")
     assert (done.stdout, done.stderr) == ("declined: no money\n", "")
-
-
-def test_an_error_with_an_amount_comes_back_as_what_it_was() -> None:
-    error = BudgetExceeded("too much", scope="day:1", limit=Decimal("0.5"))
-    stored = json.dumps(failures.describe(error).as_json())
-    found = failures.rebuild(ErrorInfo.from_json(json.loads(stored)))
-    assert isinstance(found, BudgetExceeded)
-    assert (found.limit, found.scope) == (Decimal("0.5"), "day:1")

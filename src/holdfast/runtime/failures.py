@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from datetime import timedelta
 from decimal import Decimal
 from importlib.machinery import ModuleSpec
 from pathlib import PurePath
@@ -35,12 +36,12 @@ def describe(error: BaseException) -> ErrorInfo:
 def _recipe(error: BaseException) -> dict[str, Any] | None:
     """How to make the error again, if doing so gives the same."""
     kind = type(error)
-    state = {n: _stored(value) for n, value in vars(error).items() if n != "__notes__"}
+    state = {name: _packed(each) for name, each in vars(error).items() if name != "__notes__"}
     recipe = {
         "module": _module_of(kind),
         "name": kind.__qualname__,
         "bases": [[_module_of(base), base.__qualname__] for base in _ancestors(kind)],
-        "args": [_stored(value) for value in error.args],
+        "args": list(error.args),
         "state": state,
     }
     try:
@@ -51,6 +52,25 @@ def _recipe(error: BaseException) -> dict[str, Any] | None:
         return None
     again = _make(recipe)
     return recipe if again is not None and again.args == error.args else None
+
+
+def _packed(value: Any) -> Any:
+    """Amounts and durations, which errors carry and JSON does not know."""
+    if isinstance(value, Decimal):
+        return {"$decimal": str(value)}
+    if isinstance(value, timedelta):
+        return {"$seconds": value.total_seconds()}
+    return value
+
+
+def _unpacked(value: Any) -> Any:
+    match value:
+        case {"$decimal": str(text)}:
+            return Decimal(text)
+        case {"$seconds": float(number)}:
+            return timedelta(seconds=number)
+        case _:
+            return value
 
 
 def _module_of(kind: type) -> str:
@@ -65,22 +85,10 @@ def _make(recipe: dict[str, Any]) -> Exception | None:
     found = _find(recipe["module"], recipe["name"]) or _stand_in(recipe)
     if found is None:
         return None
-    args = [_restored(value) for value in recipe["args"]]
-    made = found.__new__(found, *args)
-    made.args = tuple(args)
-    made.__dict__.update({name: _restored(value) for name, value in recipe["state"].items()})
+    made = found.__new__(found, *recipe["args"])
+    made.args = tuple(recipe["args"])
+    made.__dict__.update({name: _unpacked(each) for name, each in recipe["state"].items()})
     return made
-
-
-def _stored(value: Any) -> Any:
-    """Amounts as JSON: a BudgetExceeded must come back as one."""
-    return {"@decimal": str(value)} if isinstance(value, Decimal) else value
-
-
-def _restored(value: Any) -> Any:
-    if isinstance(value, dict) and "@decimal" in value:
-        return Decimal(value["@decimal"])  # pyright: ignore[reportUnknownArgumentType]
-    return value  # pyright: ignore[reportUnknownVariableType]
 
 
 def _find(module: str, name: str) -> type[Exception] | None:

@@ -41,6 +41,7 @@ from holdfast.server.openapi import use_document
 from holdfast.server.replies import Json, error_reply, from_http
 from holdfast.server.security import Gatekeeper, Guard
 from holdfast.server.settings import ServerSettings
+from holdfast.store.sandboxes import SandboxRecords
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -70,6 +71,7 @@ def create_app(
     app.state.engine = engine
     app.state.settings = settings
     app.state.gateway = gateway
+    app.state.sandboxes = SandboxRecords(engine.store.name)
     app.state.gatekeeper = Gatekeeper(settings)
     app.state.feed = Feed(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams
@@ -92,6 +94,7 @@ def create_app(
 async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     yield
     await app.state.feed.close()
+    await app.state.sandboxes.close()
 
 
 def _add_pages(app: FastAPI) -> None:
