@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.agents.code.languages import LANGUAGES
-from holdfast.agents.code.verdict import Limits, Verdict, judge
+from holdfast.agents.code.records import Verdict
+from holdfast.agents.code.verdict import Limits, judge
 from holdfast.sandbox import Sandbox
 
 PYTHON = LANGUAGES["python"]
