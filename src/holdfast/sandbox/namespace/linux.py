@@ -137,6 +137,13 @@ def set_no_new_privileges() -> None:
 
 def drop_all_capabilities() -> None:
     """Empty the bounding, ambient, inheritable, permitted and effective sets, for good."""
+    empty_bounding_set()
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, doing="prctl(CAP_AMBIENT)")
+    clear_capabilities()
+
+
+def empty_bounding_set() -> None:
+    """Let nothing we start ever gain a capability."""
     for capability in range(_LAST_CAPABILITY + 1):
         try:
             _prctl(_PR_CAPBSET_DROP, capability, doing="prctl(CAPBSET_DROP)")
@@ -144,8 +151,6 @@ def drop_all_capabilities() -> None:
             if error.errno != 22:  # EINVAL: this kernel has no capability of that number
                 raise
             break
-    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, doing="prctl(CAP_AMBIENT)")
-    clear_capabilities()
 
 
 def clear_capabilities() -> None:
