@@ -71,7 +71,7 @@ async def test_sandboxes_are_recorded_against_run_and_step_and_end_with_the_run(
         finally:
             set_current_step(None)
         other = await create()
-        assert (observer.sandboxes[mine.id].run_id, observer.sandboxes[mine.id].step) == (
+        assert (observer.sandboxes[mine.id].run_id, observer.sandboxes[mine.id].step_key) == (
             "run_1",
             "0.1",
         )

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+PROCESS_DIED = "process died"
+"""How a sandbox or a command ended whose process was killed before it could say."""
+
 
 @dataclass(frozen=True, slots=True)
 class SandboxRecord:
@@ -25,26 +28,50 @@ class SandboxRecord:
     """The hosts it may reach, as `name:port`; empty for none."""
     source: str | None
     run_id: str | None = None
+    workflow: str | None = None
     step: str | None = None
+    """The name of the step it was made in."""
+    step_key: str | None = None
+    """That step's place in its run."""
+    attempt: int | None = None
     stopped_at: datetime | None = None
     stopped_because: str | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.stopped_at is None
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRecord:
-    """A command in a sandbox; the fields after `started_at` are filled once it has ended."""
+    """A command in a sandbox; the fields from `ended_at` on are filled once it has ended."""
 
     id: str
     sandbox_id: str
     argv: tuple[str, ...]
     cwd: str
     started_at: datetime
+    run_id: str | None = None
+    """The run it was started in: a sandbox may serve several steps, each its own commands."""
+    workflow: str | None = None
+    step: str | None = None
+    step_key: str | None = None
+    attempt: int | None = None
+    ended_at: datetime | None = None
     ended: str | None = None
     exit_code: int | None = None
     signal: int | None = None
     seconds: float | None = None
+    limits_hit: tuple[str, ...] = ()
     stdout_bytes: int = 0
+    """All that it wrote, as far as it was taken."""
     stderr_bytes: int = 0
+    stdout_tail: str = ""
+    """The end of what it wrote, as text."""
+    stderr_tail: str = ""
+    stdout_cut: int = 0
+    """Bytes before the tail that are not kept here."""
+    stderr_cut: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +87,5 @@ class EgressRecord:
     address: str | None = None
     sent: int = 0
     received: int = 0
+    run_id: str | None = None
+    """The run its sandbox was made in."""

@@ -21,10 +21,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast import endings
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import CorruptEvent, HoldfastError, StoreError
 from holdfast.ids import derived_id, new_id
-from holdfast.records import RUN_CREATED, ErrorInfo, Event, Worker
+from holdfast.records import RUN_CREATED, RUN_PAUSED, ErrorInfo, Event, Worker
 from holdfast.runtime import guard
 from holdfast.runtime.active import ActiveRun
 from holdfast.runtime.definitions import Step, Workflow, find_workflow, registered
@@ -90,6 +91,8 @@ class Engine:
         self._tending: asyncio.Task[None] | None = None
         self._resting = False
         self._closing = False
+        self._letting_go: dict[str, asyncio.Task[None]] = {}
+        """Runs that have ended, while what was held for them ends too."""
 
     # --- life ---
 
@@ -120,6 +123,8 @@ class Engine:
         if interrupted:
             await asyncio.wait(interrupted, timeout=self.settings.cancel_seconds)
         self.watchers.close()
+        if self._letting_go:
+            await asyncio.wait(self._letting_go.values(), timeout=self.settings.cancel_seconds)
         if self.works:
             try:
                 await self.store.retire(self._id)
@@ -155,7 +160,26 @@ class Engine:
             if change.mail and not self.runs.keys().isdisjoint(change.mail):
                 self._mail = True
                 self._prod.set()
+            if change.ended:
+                self._let_go_of(change.ended)
         self.watchers.changed(change)
+
+    def _let_go_of(self, ended: Mapping[str, Event]) -> None:
+        for run_id in endings.held_runs() & ended.keys():
+            if ended[run_id].type != RUN_PAUSED:  # a paused run goes on with what it has
+                self._let_go(run_id)
+
+    def _let_go(self, run_id: str) -> None:
+        if run_id not in self._letting_go:
+            task = asyncio.get_running_loop().create_task(endings.end_run(run_id))
+            self._letting_go[run_id] = task
+            task.add_done_callback(lambda task: self._let_go_ended(run_id, task))
+
+    def _let_go_ended(self, run_id: str, task: asyncio.Task[None]) -> None:
+        del self._letting_go[run_id]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("what %s held could not be ended: %s", run_id, error)
 
     def settled(self, run: ActiveRun) -> None:
         """A run has blocked: it may be idle from now on."""
@@ -281,6 +305,14 @@ class Engine:
         if self._claiming or now >= self._look_at:
             self._claiming = False
             await self._claim(now)
+            await self._let_go_of_ended_elsewhere()
+
+    async def _let_go_of_ended_elsewhere(self) -> None:
+        """What is held here for runs that another process has ended, or that ended long ago."""
+        for run_id in endings.held_runs() - self.runs.keys():
+            run = await self.store.get(run_id)
+            if run is not None and (run.ended or run.status == "stuck"):
+                self._let_go(run_id)
 
     def _next_renewal(self) -> float:
         return self.clock.now() + self.settings.lease_seconds / 3

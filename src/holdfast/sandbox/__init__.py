@@ -12,6 +12,7 @@ from holdfast.sandbox.host import Host, default_host
 from holdfast.sandbox.network import Host as AllowedHost
 from holdfast.sandbox.network import Network
 from holdfast.sandbox.observer import JsonLinesObserver, MemoryObserver, Observer
+from holdfast.sandbox.recording import StoreObserver
 from holdfast.sandbox.results import CommandResult, Ended, FileInfo, Limit
 from holdfast.sandbox.sandbox import Sandbox
 from holdfast.sandbox.snapshots import Snapshot
@@ -32,5 +33,6 @@ __all__ = [
     "Output",
     "Sandbox",
     "Snapshot",
+    "StoreObserver",
     "default_host",
 ]

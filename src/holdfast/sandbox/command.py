@@ -74,6 +74,8 @@ class Command:
         self._chunks: deque[Output] = deque()
         self._dropped = 0
         self._size = 0
+        self.written: dict[Stream, int] = dict.fromkeys(_STREAMS.values(), 0)
+        """How many bytes came of each stream, kept or not."""
         self._news = asyncio.Event()
         self._failure: Exception | None = None
         self._began = time.monotonic()
@@ -111,6 +113,7 @@ class Command:
             self.started.set_result(header)
 
     def _output(self, stream: Stream, data: bytes) -> None:
+        self.written[stream] += len(data)
         if not self._keep_latest and self._size + len(data) > self._max_output:
             data = data[: self._max_output - self._size]  # the agent should have stopped it
         self._chunks.append(Output(stream, data))

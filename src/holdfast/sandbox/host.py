@@ -13,8 +13,9 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from holdfast import endings
 from holdfast.errors import NotFound, SandboxUnavailable, UsageError
 from holdfast.ids import new_id
 from holdfast.sandbox import leftovers
@@ -26,16 +27,15 @@ from holdfast.sandbox.microvm import MicrovmBackend
 from holdfast.sandbox.namespace.backend import NamespaceBackend
 from holdfast.sandbox.observer import Observer
 from holdfast.sandbox.pool import Pool
+from holdfast.sandbox.recording import StoreObserver
 from holdfast.sandbox.runtimes import DEFAULT_PACKAGES
+from holdfast.sandbox.settings import DEFAULT_POOL, BackendName, IsolationName, load
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder, default_state
 
 if TYPE_CHECKING:
     from holdfast.sandbox.sandbox import Sandbox
 
-BackendName = Literal["auto", "namespace", "gvisor", "microvm"]
-IsolationName = Literal["namespace", "gvisor", "microvm"]
-DEFAULT_POOL = 2
 _REFILL_AFTER = 0.02  # seconds: first the caller's first command, then the next sandbox
 
 
@@ -57,7 +57,11 @@ class Host:
         pool: int = DEFAULT_POOL,
         packages: tuple[str, ...] = DEFAULT_PACKAGES,
         use_cgroups: bool = True,
+        backend: BackendName = "auto",
+        min_isolation: IsolationName | None = None,
     ) -> None:
+        self._preferred: BackendName = backend
+        self._floor = min_isolation
         self.state = Path(state) if state is not None else default_state()
         self.swept = leftovers.sweep(str(self.state))
         self.folder = HostFolder(self.state)
@@ -78,6 +82,8 @@ class Host:
         self._control: ControlServer | None = None
         self._served_by: asyncio.AbstractEventLoop | None = None
         self.closed = False
+        self._pid = os.getpid()
+        endings.add_holder(self)
 
     def backend(self, name: str) -> Backend:
         """The backend of this name, whether it works here or not."""
@@ -98,12 +104,14 @@ class Host:
 
     async def choose(self, name: BackendName, at_least: IsolationName | None) -> Backend:
         """The named backend, or the strongest that works; never a weaker one than asked."""
-        floor = Isolation[at_least.upper()] if at_least else Isolation.NAMESPACE
+        name = name if name != "auto" else self._preferred
+        floors = [Isolation[each.upper()] for each in (at_least, self._floor) if each]
+        floor = max(floors, default=Isolation.NAMESPACE)
         if name != "auto":
             backend = self.backend(name)
             if backend.isolation < floor:
                 raise SandboxUnavailable(
-                    f"backend {name!r} is weaker than min_isolation={at_least!r}",
+                    f"backend {name!r} is weaker than min_isolation={floor.name.lower()!r}",
                     hint="ask for a stronger backend, or for less isolation",
                 )
             return backend
@@ -169,10 +177,17 @@ class Host:
             )
         return found
 
+    def runs(self) -> set[str]:
+        """The runs that sandboxes of this process were made in."""
+        if self._pid != os.getpid():
+            return set()  # a forked child must not end its parent's
+        made_in = {sandbox.record.run_id for sandbox in list(self.sandboxes.values())}
+        return {run_id for run_id in made_in if run_id is not None}
+
     async def end_run(self, run_id: str) -> None:
         """Stop every sandbox that was made in this run: a run that ended has none."""
-        ended = [s for s in self.sandboxes.values() if s.record.run_id == run_id]
-        await asyncio.gather(*(sandbox.stop("its run ended") for sandbox in ended))
+        ended = [s for s in list(self.sandboxes.values()) if s.record.run_id == run_id]
+        await asyncio.gather(*(sandbox.stop_from_anywhere("its run ended") for sandbox in ended))
 
     async def aclose(self) -> None:
         """Stop all sandboxes, empty the pool, end the backends."""
@@ -189,12 +204,18 @@ class Host:
         if self.closed:
             return
         self.closed = True
+        endings.remove_holder(self)
         if self._control is not None:
             self._control.close()
         self.folder.release()
         for backend in self._backends.values():
             backend.close()
         leftovers.clean(str(self.folder.path), wait=1.0)
+        for sandbox in list(self.sandboxes.values()):
+            sandbox.write_off("its process ended")
+        for observer in self.observers:
+            if isinstance(observer, StoreObserver):
+                observer.close()
 
 
 _default: Host | None = None
@@ -204,7 +225,14 @@ def default_host() -> Host:
     """This process's host, made on first use."""
     global _default
     if _default is None or _default.closed:
-        _default = Host(pool=int(os.environ.get("HOLDFAST_SANDBOX_POOL", DEFAULT_POOL)))
+        settings = load()
+        _default = Host(
+            settings.dir,
+            pool=settings.pool,
+            backend=settings.backend,
+            min_isolation=settings.min_isolation,
+        )
+        _default.observers.append(StoreObserver())
         atexit.register(_default.close)
     return _default
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from holdfast.current import current_step
 from holdfast.durations import Duration, seconds
 from holdfast.errors import (
     CommandNotStarted,
@@ -40,7 +39,8 @@ from holdfast.sandbox.command import Command, Judge, OnText
 from holdfast.sandbox.egress import trust
 from holdfast.sandbox.egress.proxy import Proxy
 from holdfast.sandbox.egress.relay import Relay
-from holdfast.sandbox.host import BackendName, Host, IsolationName, default_host
+from holdfast.sandbox.entries import of_step, shown, with_end
+from holdfast.sandbox.host import Host, default_host
 from holdfast.sandbox.namespace.backend import SANDBOX_UID
 from holdfast.sandbox.namespace.view import HOME, WORKSPACE
 from holdfast.sandbox.network import Host as AllowedHost
@@ -48,6 +48,7 @@ from holdfast.sandbox.network import Network
 from holdfast.sandbox.remote import RemoteInstance
 from holdfast.sandbox.results import CommandResult, Ended, FileInfo, Limit
 from holdfast.sandbox.runtimes import has_node
+from holdfast.sandbox.settings import BackendName, IsolationName
 from holdfast.sandbox.snapshots import Snapshot, get_snapshot, keep
 from holdfast.sandbox.sources import copy_in
 from holdfast.sandbox.spec import DEFAULT_OUTPUT, DEFAULT_TIMEOUT, Limits, Runtime, Size, Spec, size
@@ -80,7 +81,8 @@ class Sandbox:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
-        self._commands: dict[str, Command] = {}
+        self._commands: dict[str, CommandRecord] = {}
+        """Those that run."""
         self._proxy: Proxy | None = None
         self._relay: Relay | None = None
         self.record: SandboxRecord
@@ -130,7 +132,7 @@ class Sandbox:
             raise
         sandbox = cls(service, chosen, instance, channel, spec)
         try:
-            sandbox._begin(limit, kept.id if kept else str(source) if source else None)
+            sandbox._begin(limit, kept.id if kept else shown(str(source)) if source else None)
             await sandbox._connect()
             if source is not None and kept is None:
                 await copy_in(channel, str(source), WORKSPACE)
@@ -140,7 +142,6 @@ class Sandbox:
         return sandbox
 
     def _begin(self, limit: float, source: str | None) -> None:
-        step = current_step()
         limits = self._spec.limits
         self.record = SandboxRecord(
             id=self.id,
@@ -155,8 +156,7 @@ class Sandbox:
             pids=limits.pids,
             network=self._spec.network.describe(),
             source=source,
-            run_id=step.run_id if step else None,
-            step=step.key if step else None,
+            **of_step(),
         )
         self.host.sandboxes[self.id] = self
         self._channel.closed.add_done_callback(lambda _: self._ended_by_itself())
@@ -169,15 +169,17 @@ class Sandbox:
             return
         network = self._spec.network
         authority = self.host.authority() if any(h.headers for h in network.allow) else None
-        await self.write_files(trust.files(authority))
-        self._env = {**BASE_ENV, **trust.variables(authority), **self._spec.env}
+        trusted = trust.files(authority, [h.ca for h in network.allow if h.ca is not None])
+        await self.write_files(trusted)
+        self._env = {**BASE_ENV, **trust.variables(own=bool(trusted)), **self._spec.env}
         self._proxy = Proxy(self.id, self._instance.listeners, network, authority, self._egress)
         await self._proxy.start()
         if self._instance.relayed:
             self._relay = Relay(self._channel, self._proxy)
 
     def _egress(self, record: EgressRecord) -> None:
-        self.host.tell(lambda observer: observer.egress(record))
+        known = replace(record, run_id=self.record.run_id)
+        self.host.tell(lambda observer: observer.egress(known))
 
     @classmethod
     async def get(cls, id: str, *, host: Host | None = None) -> Sandbox:
@@ -270,14 +272,32 @@ class Sandbox:
         if self._proxy is not None:
             await self._proxy.close()
         await self._instance.destroy()
-        known = self.host.sandboxes.pop(self.id, None)
-        if known is not None:
-            self.record = replace(
-                self.record,
-                stopped_at=datetime.now(UTC),
-                stopped_because=self._stopped_because,
-            )
-            self.host.tell(lambda observer: observer.sandbox_stopped(self.record))
+        self.write_off(self._stopped_because or "stopped")
+
+    def write_off(self, because: str) -> None:
+        """Put on record that it is no more, whoever ended it; once."""
+        if self.host.sandboxes.pop(self.id, None) is None:
+            return
+        now = datetime.now(UTC)
+        for command in list(self._commands.values()):
+            ended = replace(command, ended_at=now, ended=Ended.STOPPED.value)
+            self.host.tell(lambda observer, ended=ended: observer.command_ended(ended))
+        self._commands.clear()
+        self._stopped_because = self._stopped_because or because
+        self.record = replace(self.record, stopped_at=now, stopped_because=because)
+        self.host.tell(lambda observer: observer.sandbox_stopped(self.record))
+
+    async def stop_from_anywhere(self, because: str) -> None:
+        """`stop` for callers on another loop than its own, even if that has ended."""
+        if self._loop is asyncio.get_running_loop():
+            await self.stop(because)
+        elif self._loop.is_running():
+            stopping = asyncio.run_coroutine_threadsafe(self.stop(because), self._loop)
+            await asyncio.wrap_future(stopping)
+        else:
+            self._instance.kill()
+            await self._instance.destroy()
+            self.write_off(because)
 
     async def _stop_remotely(self) -> None:
         try:
@@ -412,14 +432,14 @@ class Sandbox:
         limit = seconds(timeout) if timeout is not None else None
         folder = inside(cwd or WORKSPACE)
         most = size(max_output)
-        record = CommandRecord(new_id("cmd"), self.id, argv, folder, datetime.now(UTC))
+        record = CommandRecord(new_id("cmd"), self.id, argv, folder, datetime.now(UTC), **of_step())
         watchdog: asyncio.TimerHandle | None = None
 
         def started() -> None:
             nonlocal watchdog
             if limit is not None:
                 watchdog = self._loop.call_later(limit + _GRACE, self._agent_failed)
-            self._commands[record.id] = command
+            self._commands[record.id] = record
             self.host.tell(lambda observer: observer.command_started(record))
 
         command = Command(
@@ -432,7 +452,7 @@ class Sandbox:
             on_stdout=on_stdout,
             on_stderr=on_stderr,
             on_start=started,
-            on_end=lambda result: self._command_ended(record, result, watchdog),
+            on_end=lambda result: self._command_ended(record, command, result, watchdog),
         )
         header = {
             "argv": list(argv),
@@ -456,20 +476,16 @@ class Sandbox:
         self._begin_stop("a command's time limit passed and the sandbox did not end it")
 
     def _command_ended(
-        self, record: CommandRecord, result: CommandResult, watchdog: asyncio.TimerHandle | None
+        self,
+        record: CommandRecord,
+        command: Command,
+        result: CommandResult,
+        watchdog: asyncio.TimerHandle | None,
     ) -> None:
         if watchdog is not None:
             watchdog.cancel()
         self._commands.pop(record.id, None)
-        ended = replace(
-            record,
-            ended=result.ended.value,
-            exit_code=result.exit_code,
-            signal=result.signal,
-            seconds=result.seconds,
-            stdout_bytes=len(result.stdout_bytes),
-            stderr_bytes=len(result.stderr_bytes),
-        )
+        ended = with_end(record, result, command.written)
         self.host.tell(lambda observer: observer.command_ended(ended))
 
     def _judge(self) -> Judge:

@@ -20,7 +20,7 @@ from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, 
 from holdfast.store import ledger_keys, ledger_rates, ledger_rows, ledger_spend
 from holdfast.store.ledger_rates import Rate
 from holdfast.store.ledger_thread import LedgerThread
-from holdfast.store.owners import Owner
+from holdfast.store.owners import Owner, owners_folder
 
 T = TypeVar("T")
 DAY = 86400.0
@@ -50,7 +50,7 @@ class SqliteLedger:
     def __init__(self, path: Path | str, *, replays_for: float = DAY) -> None:
         self.path = Path(path)
         in_memory = str(path) == _MEMORY
-        self._owner = Owner(None if in_memory else self.path.with_name(self.path.name + ".owners"))
+        self._owner = Owner(None if in_memory else owners_folder(self.path))
         self._thread = LedgerThread(self.path)
         self._replays_for = replays_for
         self._thread.send(lambda c: ledger_rows.add_owner(c, self._owner.id)).result()

@@ -1,4 +1,4 @@
-"""Who is alive: each process that makes calls holds a lock on a file of its own.
+"""Who is alive: each process that makes calls or sandboxes holds a lock on a file of its own.
 
 The kernel drops the lock however the process ends, so a taken lock is proof of life and a free
 one of death: no heartbeats, no guessing at process ids. Files of the dead are removed by whoever
@@ -14,8 +14,28 @@ from pathlib import Path
 from holdfast.ids import new_id
 
 
+def owners_folder(store: Path) -> Path:
+    """Where the processes that write to this store have their locks."""
+    return store.with_name(store.name + ".owners")
+
+
+def is_free(folder: Path, owner: str) -> bool:
+    """Whether nobody holds the lock of this name: its process is gone."""
+    try:
+        file = os.open(folder / owner, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
 class Owner:
-    """This process's (and ledger's) claim to its calls."""
+    """This process's claim to its calls, or to its sandboxes."""
 
     def __init__(self, folder: Path | None) -> None:
         self.id = new_id("own")
@@ -32,17 +52,7 @@ class Owner:
             return False
         if self._folder is None:
             return True
-        try:
-            file = os.open(self._folder / owner, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        finally:
-            os.close(file)
-        return True
+        return is_free(self._folder, owner)
 
     def forget(self, owner: str) -> None:
         """Remove a dead owner's file."""

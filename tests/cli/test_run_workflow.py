@@ -1,4 +1,4 @@
-"""`holdfast start`."""
+"""`holdfast run`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_with_json_there_is_one_object_with_everything(holdfast: Holdfast) -> No
 
 def test_the_input_can_come_from_a_file_or_stdin(holdfast: Holdfast) -> None:
     (holdfast.folder / "input.json").write_text('{"item": "pear"}')
-    from_file = holdfast("start", f"{SHOP}:order", "--input", "@input.json")
-    from_stdin = holdfast("start", f"{SHOP}:order", "--input", "-", stdin='{"item": "fig"}')
+    from_file = holdfast("run", f"{SHOP}:order", "--input", "@input.json")
+    from_stdin = holdfast("run", f"{SHOP}:order", "--input", "-", stdin='{"item": "fig"}')
     assert from_file.json["reserved"] == "reserved pear"
     assert from_stdin.json["reserved"] == "reserved fig"
 
@@ -64,7 +64,7 @@ def test_a_detached_run_waits_for_a_worker(holdfast: Holdfast) -> None:
 
 
 def test_ctrl_c_detaches_and_a_worker_goes_on(holdfast: Holdfast) -> None:
-    following = holdfast.spawn("start", f"{SHOP}:approved", "--input", '{"item": "fig"}')
+    following = holdfast.spawn("run", f"{SHOP}:approved", "--input", '{"item": "fig"}')
     assert following.stderr is not None
     run_id = following.stderr.readline().strip()
     until(lambda: "reserve fig" in holdfast.effects(), "the first step")
@@ -96,13 +96,18 @@ def test_ctrl_c_detaches_and_a_worker_goes_on(holdfast: Holdfast) -> None:
         ([f"{SHOP}:order", "--input", "@gone.json"], 2, "UsageError", "--input can't be read"),
         ([f"{SHOP}:order", "--input", "{}"], 2, "UsageError", "$.item: Field required"),
         ([f"{SHOP}:order", "--input", '{"item": 1}'], 2, "UsageError", "$.item: "),
+        ([f"{SHOP}:order", "--budget", "1"], 2, "UsageError", "--budget is for tasks"),
+        (["a task", "--input", "{}"], 2, "UsageError", "--input is for workflows"),
+        (["a task", "--budget", "much"], 2, "UsageError", "'much' is no amount"),
+        (["a task", "--language", "cobol"], 2, "UsageError", "no language 'cobol'"),
+        ([" "], 2, "UsageError", "the task is empty"),
         ([f"{SHOP}:order", "--store", "/proc/no/x.db"], 4, "StoreError", "/proc/no/x.db"),
     ],
 )
 def test_what_can_not_be_started_is_refused(
     holdfast: Holdfast, arguments: list[str], code: int, kind: str, message: str
 ) -> None:
-    done = holdfast("start", *arguments, "--json")
+    done = holdfast("run", *arguments, "--json")
     assert done.code == code
     assert done.error["kind"] == kind
     assert message in done.error["message"]

@@ -1,7 +1,7 @@
 """Typed settings from plain data: strict, with errors that name the place and the nearest key.
 
-Builds the dataclasses of `config.py` from what a TOML section holds. Durations may be written as
-text ("90s"), money as a number or text.
+Builds a layer's settings, a dataclass, from what a TOML section or a variable holds. Durations
+may be written as text ("90s"), money as a number or text.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from holdfast.errors import ConfigError, UsageError
 T = TypeVar("T")
 DURATION = {"duration": True}
 """Field metadata: a float of seconds that may be written as text."""
+_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
-def build(cls: type[T], data: object, path: str = "gateway") -> T:
+def build(cls: type[T], data: object, path: str) -> T:
     """An instance of the dataclass `cls` from a mapping; raises ConfigError."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"{path} should be a table, not {data!r}")
@@ -32,7 +33,7 @@ def build(cls: type[T], data: object, path: str = "gateway") -> T:
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in fields:
-            raise _unknown(name, list(fields), path)
+            raise unknown(name, list(fields), path)
         duration = bool(fields[name].metadata.get("duration"))
         values[name] = convert(value, hints[name], f"{path}.{name}", duration=duration)
     missing = [
@@ -61,7 +62,7 @@ def convert(value: Any, hint: Any, path: str, *, duration: bool = False) -> Any:
     if origin is typing.Literal:
         if value in arguments:
             return value
-        raise _unknown(str(value), [str(argument) for argument in arguments], path)
+        raise unknown(str(value), [str(argument) for argument in arguments], path)
     if origin is tuple:
         many: list[Any] = [value] if isinstance(value, str) else value
         if not isinstance(many, list | tuple):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -75,6 +76,41 @@ def convert(value: Any, hint: Any, path: str, *, duration: bool = False) -> Any:
     if dataclasses.is_dataclass(hint):
         return build(cast("type[Any]", hint), value, path)
     return _scalar(value, hint, path, duration=duration)
+
+
+def scalar_fields(cls: type[Any]) -> list[str]:
+    """The fields that can be written as one text: what a variable can set."""
+    hints = typing.get_type_hints(cls)
+    return [name for name, hint in hints.items() if _plain_type(hint) is not None]
+
+
+def from_text(text: str, cls: type[Any], name: str, path: str) -> Any:
+    """A field's value from a variable's text, still to be checked by `build`."""
+    kind = _plain_type(typing.get_type_hints(cls)[name])
+    if kind is bool:
+        if text.lower() not in _WORDS:
+            raise ConfigError(f"{path} should be true or false, not {text!r}")
+        return _WORDS[text.lower()]
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            return text  # a duration, or a mistake that `build` explains
+    if kind is tuple:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def _plain_type(hint: Any) -> type[Any] | None:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        inner = [argument for argument in arguments if argument is not type(None)]
+        return _plain_type(inner[0])
+    if origin is typing.Literal:
+        return str
+    if origin is tuple:
+        return tuple if _plain_type(arguments[0]) is str else None
+    return hint if hint in (str, int, float, bool, Decimal) else None
 
 
 def _scalar(value: Any, hint: Any, path: str, *, duration: bool) -> Any:
@@ -98,7 +134,8 @@ def _scalar(value: Any, hint: Any, path: str, *, duration: bool) -> Any:
     raise ConfigError(f"{path} should be of type {hint.__name__}, not {value!r}")
 
 
-def _unknown(name: str, known: list[str], path: str) -> ConfigError:
+def unknown(name: str, known: list[str], path: str) -> ConfigError:
+    """The error for a name that is not among the known ones, with the nearest of them."""
     near = difflib.get_close_matches(name, known, 1, 0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(sorted(known))}"
     return ConfigError(f"{path}: there is no {name!r}", hint=hint)

@@ -1,0 +1,299 @@
+"""What sandboxes did, in the store: written in order and in batches, read a page at a time."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import StoreError, UsageError
+from holdfast.records.sandboxes import PROCESS_DIED, CommandRecord, EgressRecord, SandboxRecord
+from holdfast.store import sandbox_rows
+from holdfast.store.sandbox_writer import SandboxWriter
+from holdfast.store.sandboxes import SandboxFilter, SandboxRecords
+from holdfast.store.schema import connect
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+BOX = SandboxRecord(
+    id="sbx_1",
+    backend="namespace",
+    isolation="shares the kernel",
+    runtime="python",
+    created_at=NOON,
+    timeout=300.0,
+    cpus=1.0,
+    memory=1 << 30,
+    disk=1 << 29,
+    pids=256,
+    network=("packages.example:443",),
+    source=None,
+    run_id="run_1",
+    workflow="evaluate",
+    step="run_tests",
+    step_key="0/3",
+    attempt=2,
+)
+STARTED = CommandRecord(
+    id="cmd_1",
+    sandbox_id="sbx_1",
+    argv=("python", "-c", "print(1)"),
+    cwd="/workspace",
+    started_at=NOON,
+    run_id="run_1",
+    workflow="evaluate",
+    step="run_tests",
+    step_key="0/3",
+    attempt=2,
+)
+ENDED = replace(
+    STARTED,
+    ended_at=NOON + timedelta(seconds=2),
+    ended="exited",
+    exit_code=1,
+    seconds=2.0,
+    limits_hit=("disk",),
+    stdout_bytes=70_000,
+    stdout_tail="é\0…end",
+    stdout_cut=4464,
+)
+ATTEMPT = EgressRecord(
+    "sbx_1", NOON, "packages.example", 443, True, "rule", "192.0.2.1", 10, 20, "run_1"
+)
+
+
+def write(path: Path, *operations: object) -> None:
+    writer = SandboxWriter(path)
+    for operation in operations:
+        writer.put(operation)  # pyright: ignore[reportArgumentType]
+    writer.close()
+
+
+def add(record: SandboxRecord) -> object:
+    return lambda c, owner: sandbox_rows.add_sandbox(c, owner, record)
+
+
+def begin(record: CommandRecord) -> object:
+    return lambda c, owner: sandbox_rows.add_command(c, owner, record)
+
+
+async def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    stopped = replace(BOX, stopped_at=NOON + timedelta(seconds=5), stopped_because="stopped")
+    write(
+        tmp_path / "a.db",
+        add(BOX),
+        begin(STARTED),
+        lambda c, _: sandbox_rows.end_command(c, ENDED),
+        lambda c, _: sandbox_rows.add_egress(c, ATTEMPT),
+        lambda c, _: sandbox_rows.stop_sandbox(c, stopped),
+    )
+    records = SandboxRecords(tmp_path / "a.db")
+    assert await records.get("sbx_1") == stopped
+    assert (await records.list()).sandboxes == [stopped]
+    assert await records.command("cmd_1") == ENDED
+    assert (await records.commands(sandbox_id="sbx_1")).commands == [ENDED]
+    assert (await records.egress(sandbox_id="sbx_1")).attempts == [ATTEMPT]
+    assert await records.get("sbx_2") is None
+    assert await records.command("cmd_2") is None
+    await records.close()
+
+
+async def test_sandboxes_are_listed_newest_first_by_page_run_and_state(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    boxes = [
+        replace(
+            BOX,
+            id=f"sbx_{n}",
+            created_at=NOON + timedelta(seconds=n // 2),  # pairs of the same moment
+            run_id="run_1" if n % 2 else "run_2",
+        )
+        for n in range(7)
+    ]
+    stopped = [replace(b, stopped_at=NOON, stopped_because="x") for b in boxes[:3]]
+    writer = SandboxWriter(path)
+    for box in boxes:
+        writer.put(lambda c, owner, box=box: sandbox_rows.add_sandbox(c, owner, box))
+    for box in stopped:
+        writer.put(lambda c, _, box=box: sandbox_rows.stop_sandbox(c, box))
+    writer.flush()
+    records = SandboxRecords(path)
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = await records.list(limit=2, cursor=cursor)
+        seen += [box.id for box in page.sandboxes]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert seen == [f"sbx_{n}" for n in reversed(range(7))]
+    of_run = await records.list(SandboxFilter(run_id="run_1"))
+    assert [box.id for box in of_run.sandboxes] == ["sbx_5", "sbx_3", "sbx_1"]
+    live = await records.list(SandboxFilter(live=True))
+    assert [box.id for box in live.sandboxes] == ["sbx_6", "sbx_5", "sbx_4", "sbx_3"]
+    ended = await records.list(SandboxFilter(live=False, run_id="run_2"))
+    assert [box.id for box in ended.sandboxes] == ["sbx_2", "sbx_0"]
+    with pytest.raises(UsageError):
+        await records.list(limit=0)
+    await records.close()
+    writer.close()
+
+
+async def test_commands_are_found_by_sandbox_run_and_step_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    writer = SandboxWriter(path)
+    for n in range(6):
+        record = replace(
+            STARTED,
+            id=f"cmd_{n}",
+            started_at=NOON + timedelta(seconds=n),
+            sandbox_id=f"sbx_{n % 2}",
+            step_key=f"0/{n % 3}",
+        )
+        writer.put(lambda c, owner, r=record: sandbox_rows.add_command(c, owner, r))
+    writer.flush()
+    records = SandboxRecords(path)
+
+    async def ids(**where: str) -> list[str]:
+        return [c.id for c in (await records.commands(**where)).commands]  # pyright: ignore
+
+    assert await ids(run_id="run_1") == [f"cmd_{n}" for n in range(6)]
+    assert await ids(run_id="run_1", step_key="0/1") == ["cmd_1", "cmd_4"]
+    assert await ids(sandbox_id="sbx_1") == ["cmd_1", "cmd_3", "cmd_5"]
+    assert await ids(run_id="run_9") == []
+    first = await records.commands(run_id="run_1", limit=4)
+    assert first.cursor == "cmd_3"
+    rest = await records.commands(run_id="run_1", limit=4, cursor=first.cursor)
+    assert [c.id for c in rest.commands] == ["cmd_4", "cmd_5"]
+    assert rest.cursor is None
+    await records.close()
+    writer.close()
+
+
+async def test_attempts_to_reach_the_network_come_in_pages(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    attempts = [replace(ATTEMPT, port=n) for n in range(5)]
+    write(path, *((lambda c, _, a=a: sandbox_rows.add_egress(c, a)) for a in attempts))
+    records = SandboxRecords(path)
+    first = await records.egress(run_id="run_1", limit=3)
+    rest = await records.egress(run_id="run_1", limit=3, cursor=first.cursor)
+    assert [*first.attempts, *rest.attempts] == attempts
+    assert rest.cursor is None
+    await records.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM sandboxes WHERE run_id = ? ORDER BY created_at DESC, id DESC",
+        "SELECT * FROM sandboxes WHERE created_at < ? ORDER BY created_at DESC, id DESC",
+        "SELECT * FROM commands WHERE run_id = ? AND step_key = '0/1' ORDER BY started_at",
+        "SELECT * FROM commands WHERE sandbox_id = ? ORDER BY started_at, id",
+        "SELECT * FROM egress WHERE sandbox_id = ? ORDER BY id",
+        "SELECT * FROM egress WHERE run_id = ? ORDER BY id",
+    ],
+)
+def test_questions_are_answered_by_index(tmp_path: Path, sql: str) -> None:
+    with closing(connect(tmp_path / "a.db")) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {sql}", ("x",)).fetchall()
+    assert all("USING INDEX" in row[3] for row in plan), plan
+
+
+async def test_long_arguments_are_cut_and_odd_ones_kept_readable(tmp_path: Path) -> None:
+    argv = ("python", "-c", "x" * 70_000, "\udcff", "last")
+    write(tmp_path / "a.db", begin(replace(STARTED, argv=argv)))
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        assert connection.execute("SELECT argv_cut FROM commands").fetchone() == (
+            sum(map(len, argv)) - sandbox_rows.KEPT_ARGUMENTS,
+        )
+    records = SandboxRecords(tmp_path / "a.db")
+    kept = await records.command("cmd_1")
+    assert kept is not None
+    assert kept.argv[:2] == ("python", "-c")
+    assert kept.argv[2].endswith("x…")
+    assert sum(map(len, kept.argv)) < sandbox_rows.KEPT_ARGUMENTS + len(argv)
+    await records.close()
+
+
+KILLED = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from store.test_sandbox_records import BOX, STARTED
+from holdfast.store import sandbox_rows
+from holdfast.store.sandbox_writer import SandboxWriter
+writer = SandboxWriter(Path(sys.argv[1]))
+writer.put(lambda c, owner: sandbox_rows.add_sandbox(c, owner, BOX))
+writer.put(lambda c, owner: sandbox_rows.add_command(c, owner, STARTED))
+writer.flush()
+print("ready", flush=True)
+sys.stdin.read()
+os.kill(os.getpid(), 9)
+"""
+
+
+async def test_what_a_killed_process_left_open_is_closed_by_whoever_looks(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(path), str(Path(__file__).parents[1])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdin and child.stdout
+    assert child.stdout.readline() == b"ready\n"
+    records = SandboxRecords(path)
+    alive = await records.get("sbx_1")
+    assert alive is not None and alive.live
+    child.stdin.close()
+    assert child.wait() == -9
+    child.stdout.close()
+    found = await records.get("sbx_1")
+    assert found is not None
+    assert (found.live, found.stopped_because) == (False, PROCESS_DIED)
+    command = await records.command("cmd_1")
+    assert command is not None
+    assert (command.ended, command.exit_code) == (PROCESS_DIED, None)
+    assert list(path.with_name("a.db.owners").iterdir()) == []
+    await records.close()
+
+
+def test_what_could_not_be_written_is_written_when_it_can_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "folder" / "a.db"
+    (tmp_path / "folder").write_text("in the way")
+    writer = SandboxWriter(path)
+    writer.put(lambda c, owner: sandbox_rows.add_sandbox(c, owner, BOX))
+    with pytest.raises(StoreError):
+        writer.flush()
+    assert "trying again" in caplog.text
+    os.remove(tmp_path / "folder")
+    writer.flush()
+    writer.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT id FROM sandboxes").fetchall() == [("sbx_1",)]
+
+
+def test_closing_says_what_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("in the way")
+    writer = SandboxWriter(tmp_path / "folder" / "a.db")
+    writer.put(lambda c, owner: sandbox_rows.add_sandbox(c, owner, BOX))
+    with pytest.raises(StoreError):
+        writer.close()
+
+
+def test_one_record_that_can_never_be_written_does_not_hold_up_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = replace(BOX, id="sbx_2")
+    write(tmp_path / "a.db", add(BOX), add(BOX), add(other))
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        rows = connection.execute("SELECT id FROM sandboxes ORDER BY id").fetchall()
+    assert rows == [("sbx_1",), ("sbx_2",)]
+    assert "could not be written" in caplog.text
