@@ -74,6 +74,14 @@ async def hooked() -> object:
 
 
 @workflow
+async def hooked_twice() -> list[object]:
+    hook = await create_webhook()
+    await write_stream(hook.path, stream="hooks")
+    replies = [await hook.wait(timeout="1h"), await hook.wait(timeout="1h")]
+    return [reply.payload for reply in replies if reply]
+
+
+@workflow
 async def counting(to: int, gate: str = "") -> int:
     for number in range(to):
         await write_stream({"number": number})

@@ -352,12 +352,20 @@ async def test_a_webhook_takes_what_is_posted(
 
 
 async def test_a_webhook_repeated_with_its_id_counts_once(server: Server) -> None:
-    run_id = await started(server, "hooked")
+    run_id = await started(server, "hooked_twice")
     path = await hook_of(server, run_id)
-    for text in ("first", "second"):
-        answer = await server.ask("POST", path, data=text, headers={"webhook-id": "same"})
-        assert answer.status in (202, 404)  # it closes with the run
-    assert (await ended(server, run_id))["result"] == "first"
+    other = await hook_of(server, other_id := await started(server, "hooked_twice"))
+    for place, text, given in (
+        (path, "first", "1"),
+        (path, "repeated", "1"),
+        (other, "theirs", "1"),  # senders choose ids for themselves
+        (path, "second", "2"),
+        (other, "theirs too", "2"),
+    ):
+        answer = await server.ask("POST", place, data=text, headers={"webhook-id": given})
+        assert answer.status == 202
+    assert (await ended(server, run_id))["result"] == ["first", "second"]
+    assert (await ended(server, other_id))["result"] == ["theirs", "theirs too"]
 
 
 async def test_a_webhook_nobody_made_is_not_there(server: Server) -> None:
