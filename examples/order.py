@@ -1,6 +1,6 @@
 """An order, from reservation to shipping: steps, branches at once, a wait with a time limit.
 
-    holdfast start examples/order.py:fulfil --input '{"order": {"id": "A-1", "item": "lamp"}}'
+    holdfast run examples/order.py:fulfil --input '{"order": {"id": "A-1", "item": "lamp"}}'
     holdfast events send approval --payload '{"order": "A-1"}'
 
 What a step does is imitated by a pause and a line in the file that ORDER_LOG names.

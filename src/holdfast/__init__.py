@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.errors import (
+        ApprovalRefused,
         BudgetExceeded,
         CodecError,
         CrashLoop,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         StepFailed,
         StepTimeout,
         StoreError,
+        Unfinished,
         UnknownWorkflow,
         UsageError,
     )
@@ -33,6 +35,18 @@ if TYPE_CHECKING:
         generate_text,
         stream_text,
     )
+    from holdfast.loop import (
+        Agent,
+        Decision,
+        Escalate,
+        approval,
+        approval_token,
+        decide,
+        get_approval,
+        list_approvals,
+        tool,
+    )
+    from holdfast.records.approvals import Approval
     from holdfast.runtime.app import open_engine
     from holdfast.runtime.client import (
         RunHandle,
@@ -76,12 +90,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Agent",
+    "Approval",
+    "ApprovalRefused",
     "Backoff",
     "BudgetExceeded",
     "CodecError",
     "Concurrency",
     "CrashLoop",
+    "Decision",
     "Engine",
+    "Escalate",
     "Failure",
     "FatalError",
     "HoldfastError",
@@ -102,13 +121,19 @@ __all__ = [
     "StepTimeout",
     "StoreError",
     "TimedOut",
+    "Unfinished",
     "UnknownWorkflow",
     "UsageError",
     "Webhook",
+    "approval",
+    "approval_token",
     "create_webhook",
+    "decide",
     "generate_object",
     "generate_text",
+    "get_approval",
     "get_run",
+    "list_approvals",
     "list_runs",
     "now",
     "open_engine",
@@ -122,6 +147,7 @@ __all__ = [
     "step",
     "step_context",
     "stream_text",
+    "tool",
     "uuid4",
     "wait_for_event",
     "workflow",
@@ -130,6 +156,7 @@ __all__ = [
 
 _HOMES = {
     "holdfast.errors": (
+        "ApprovalRefused",
         "BudgetExceeded",
         "CodecError",
         "CrashLoop",
@@ -146,6 +173,7 @@ _HOMES = {
         "StepFailed",
         "StepTimeout",
         "StoreError",
+        "Unfinished",
         "UnknownWorkflow",
         "UsageError",
     ),
@@ -154,6 +182,18 @@ _HOMES = {
         "generate_text",
         "stream_text",
     ),
+    "holdfast.loop": (
+        "Agent",
+        "Decision",
+        "Escalate",
+        "approval",
+        "approval_token",
+        "decide",
+        "get_approval",
+        "list_approvals",
+        "tool",
+    ),
+    "holdfast.records.approvals": ("Approval",),
     "holdfast.runtime.app": ("open_engine",),
     "holdfast.runtime.client": (
         "RunHandle",

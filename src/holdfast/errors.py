@@ -4,6 +4,10 @@
     ├── UsageError                 the caller's mistake                 exit 2, 400
     │   ├── NotInWorkflow          an operation a workflow body may not do
     │   ├── ConfigError            a setting that can't be read
+    │   ├── WrongHost              a name that is not this server's      exit 2, 421
+    │   ├── WrongMethod            a path that does not take this verb   exit 2, 405
+    │   ├── WrongMediaType         a body that is not what it should be  exit 2, 415
+    │   ├── TooSlow                a request that took too long to come  exit 2, 408
     │   └── CodecError             a value that can't be stored, or read back
     │       └── PayloadTooLarge    a value over the configured limit    exit 2, 413
     ├── NotFound                   no such run, step, webhook, …         exit 3, 404
@@ -14,12 +18,18 @@
     │   ├── KeyRefused             a virtual key may not do this         exit 3, 401
     │   ├── BudgetExceeded         a call that could pass a budget       exit 3, 402
     │   ├── CallMismatch           one call key, two different requests  exit 3, 422
-    │   └── OutcomeUnknown         a call whose gateway died in mid-call
+    │   ├── OutcomeUnknown         a call whose gateway died in mid-call
+    │   ├── ApprovalRefused        a decision that does not count        exit 3, 403
+    │   ├── RunMismatch            one run key, two different inputs     exit 3, 422
+    │   ├── LoginRequired          no token, or a wrong one              exit 3, 401
+    │   ├── CrossSite              another site's page asked for it      exit 3, 403
+    │   └── TooManyRequests        a client asks too often               exit 3, 429
     ├── StoreError                 the store can't be read or written    exit 4, 503
     │   ├── StoreFull              no space left
     │   ├── StoreReadOnly          the file can't be written
     │   ├── SchemaTooNew           written by a newer program
     │   └── CorruptEvent           a journal row whose hash does not fit
+    ├── ServerUnavailable          the server can't listen, or is full   exit 4, 503
     ├── ProviderError              a model's provider failed us          exit 4, 502
     │   ├── ProviderUnavailable    out of reach, overloaded, broken      exit 4, 503
     │   ├── RateLimited            it wants us to slow down              exit 4, 429
@@ -42,7 +52,9 @@
         ├── RunCancelled           awaited run was cancelled
         ├── RunStuck               awaited run can't go on by itself
         ├── NonDeterminismError    the code does not fit the journal
-        └── CrashLoop              the run keeps killing its workers
+        ├── CrashLoop              the run keeps killing its workers
+        ├── Unfinished             an agent stopped before it had an answer
+        └── ToolSourceLost         a server of tools is out of reach
 
 Each says what happened and where; `hint` says what to do about it.
 """
@@ -59,6 +71,8 @@ class HoldfastError(Exception):
 
     exit_code: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
+    passing: ClassVar[bool] = True
+    """Whether it may be gone the next time: a step that raises another kind is not retried."""
 
     def __init__(self, message: str = "", *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -77,6 +91,7 @@ class HoldfastError(Exception):
 class UsageError(HoldfastError):
     """The caller's mistake: wrong arguments, wrong place."""
 
+    passing = False
     exit_code = 2
     http_status = 400
 
@@ -108,6 +123,8 @@ class NotFound(HoldfastError):
 
 class UnknownWorkflow(NotFound):
     """No module loaded here defines a workflow of this name."""
+
+    passing = False
 
 
 class Refused(HoldfastError):
@@ -189,6 +206,8 @@ class RunError(HoldfastError):
 class FatalError(RunError):
     """Raise this in a step to fail it at once, with no retry."""
 
+    passing = False
+
 
 class RetryableError(RunError):
     """Raise this in a step to have it retried, at the earliest after `retry_after`."""
@@ -246,10 +265,13 @@ class CrashLoop(RunError):
 class UnknownModel(NotFound):
     """No provider configured here serves this model."""
 
+    passing = False
+
 
 class KeyRefused(Refused):
     """A virtual key is unknown, expired, revoked, or not meant for this model."""
 
+    passing = False
     http_status = 401
 
 
@@ -260,6 +282,7 @@ class BudgetExceeded(Refused):
     where `unit` says so).
     """
 
+    passing = False
     http_status = 402
 
     def __init__(
@@ -281,6 +304,7 @@ class BudgetExceeded(Refused):
 class CallMismatch(Refused):
     """A call's key was used before, for another request."""
 
+    passing = False
     http_status = 422
 
 
@@ -343,10 +367,94 @@ class BadReply(ProviderError):
 class AuthRejected(ProviderError):
     """The provider does not take our key."""
 
+    passing = False
+
 
 class RequestRejected(ProviderError):
     """The provider does not take the request itself; another would hardly do so either."""
 
+    passing = False
     exit_code = 2
     http_status = 400
     falls_back = False
+
+
+# --- the loop's ------------------------------------------------------------------------------
+
+
+class Unfinished(RunError):
+    """An agent stopped before it had an answer: a bound was reached, or the model would not."""
+
+
+class ApprovalRefused(Refused):
+    """A decision does not count: other arguments, a used or expired token, another run's."""
+
+    http_status = 403
+
+
+class ToolSourceLost(RunError):
+    """A server that tools come from can't be reached, or was lost in the middle of a call."""
+
+
+# --- the server's ----------------------------------------------------------------------------
+
+
+class WrongHost(UsageError):
+    """The request's Host is no name of this server's: a stranger's name may point at us."""
+
+    http_status = 421
+
+
+class WrongMethod(UsageError):
+    """The path exists, but not for this method."""
+
+    http_status = 405
+
+
+class WrongMediaType(UsageError):
+    """The body is not of the kind this path takes."""
+
+    http_status = 415
+
+
+class TooSlow(UsageError):
+    """The request's body took too long to arrive."""
+
+    http_status = 408
+
+
+class RunMismatch(Refused):
+    """A run's key was used before, for another input."""
+
+    http_status = 422
+
+
+class LoginRequired(Refused):
+    """The server wants a token, and got none or a wrong one."""
+
+    http_status = 401
+
+
+class CrossSite(Refused):
+    """A page of another site, or one of ours without its CSRF token, asked for a change."""
+
+    http_status = 403
+
+
+class TooManyRequests(Refused):
+    """This client asks more often than it may; `retry_after` is in seconds."""
+
+    http_status = 429
+
+    def __init__(
+        self, message: str = "", *, hint: str | None = None, retry_after: float = 1.0
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+
+
+class ServerUnavailable(HoldfastError):
+    """The server can't listen where it should, is full, or is being stopped."""
+
+    exit_code = 4
+    http_status = 503

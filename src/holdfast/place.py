@@ -2,7 +2,7 @@
 
 A leaf, because the runtime opens stores while the gateway and the sandbox, which know nothing
 of it, write theirs to the same one. In order: the store opened last in this process, the one
-HOLDFAST_STORE names, `.holdfast/holdfast.db` in this folder.
+HOLDFAST_STORE or `holdfast.toml` names, `.holdfast/holdfast.db` in this folder.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+
+from holdfast import config
 
 DEFAULT_STORE = ".holdfast/holdfast.db"
 
@@ -19,7 +21,7 @@ _leaving: dict[Path, list[Callable[[], Awaitable[None]]]] = {}
 
 def default_store(environ: Mapping[str, str] = os.environ) -> Path:
     """Where the store is unless somebody says otherwise."""
-    return Path(environ.get("HOLDFAST_STORE") or DEFAULT_STORE)
+    return config.store(environ) or Path(DEFAULT_STORE)
 
 
 def opened_store() -> Path | None:

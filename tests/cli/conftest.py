@@ -48,6 +48,8 @@ class Holdfast:
             "SHOP_FIXED": str(folder / "fixed"),
             "PYTHONUNBUFFERED": "1",
         }
+        for name in [name for name in self.environment if name.endswith("_API_KEY")]:
+            del self.environment[name]  # tasks go to the scripted model
         self.environment.pop("NO_COLOR", None)
         self.started: list[subprocess.Popen[str]] = []
 
@@ -87,7 +89,7 @@ class Holdfast:
         return process
 
     def start(self, workflow: str, *options: str, **input: Any) -> Done:
-        return self("start", f"{SHOP}:{workflow}", "--input", json.dumps(input), *options)
+        return self("run", f"{SHOP}:{workflow}", "--input", json.dumps(input), *options)
 
     def detached(self, workflow: str, *options: str, **input: Any) -> str:
         """The id of a run that nobody works on yet."""
@@ -136,7 +138,7 @@ for words, code in (
     (["lengthy", '{"seconds": 0}'], 0),
 ):
     workflow, input, *more = words
-    assert main(["start", f"{sys.argv[1]}:{workflow}", "--input", input, *more]) == code
+    assert main(["run", f"{sys.argv[1]}:{workflow}", "--input", input, *more]) == code
 """
 
 

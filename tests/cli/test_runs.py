@@ -163,7 +163,7 @@ def test_a_run_whose_code_has_changed_is_stuck_and_goes_on_when_it_fits(
     )
     code = holdfast.folder / "job.py"
     code.write_text(source.format(name="one"))
-    following = holdfast.spawn("start", "job.py:job")
+    following = holdfast.spawn("run", "job.py:job")
     assert following.stderr is not None
     run_id = following.stderr.readline().strip()
     assert "one" in following.stderr.readline()

@@ -13,7 +13,7 @@ def test_a_worker_says_what_it_knows_and_where_it_works(holdfast: Holdfast) -> N
     assert worker.stderr is not None
     head = worker.stderr.readline() + worker.stderr.readline()
     assert f"(pid {worker.pid}) on {holdfast.store}" in head
-    assert "workflows: approved, lengthy, order" in head
+    assert "workflows: approved, evaluate_code, lengthy, order" in head
     worker.send_signal(signal.SIGINT)
     out, err = worker.communicate(timeout=30)
     assert (worker.returncode, out) == (0, "")
@@ -84,7 +84,6 @@ def test_a_worker_without_workflows_is_refused(holdfast: Holdfast) -> None:
     (holdfast.folder / "empty.py").write_text("")
     (holdfast.folder / "broken.py").write_text("import nothing_of_that_name\n")
     for arguments, message in (
-        ([], "a worker needs to know your workflows"),
         (["empty.py"], "empty.py defines no workflow"),
         (["broken.py"], "broken.py can't be loaded: ModuleNotFoundError"),
         ([SHOP, "--grace", "soon"], "'soon' is no duration"),
@@ -102,5 +101,5 @@ def test_a_module_can_be_named_instead_of_a_file(holdfast: Holdfast) -> None:
     (package / "jobs.py").write_text(
         "from holdfast import workflow\n\n\n@workflow\nasync def one() -> int:\n    return 1\n"
     )
-    done = holdfast("start", "mine.jobs:one")
+    done = holdfast("run", "mine.jobs:one")
     assert done.json == 1

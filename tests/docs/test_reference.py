@@ -15,7 +15,8 @@ REFERENCE = ROOT / "docs" / "reference"
 
 
 def test_every_public_name_has_an_entry() -> None:
-    text = (REFERENCE / "runtime.md").read_text(encoding="utf-8")
+    pages = [REFERENCE / name for name in ("runtime.md", "loop.md")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     entries = re.findall(r"^### `(\w+)", text, re.MULTILINE)
     assert sorted(entries) == sorted(holdfast.__all__)
 

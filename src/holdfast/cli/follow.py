@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TextIO
 
 from holdfast.cli.output import dim
@@ -20,10 +20,14 @@ PAUSE_SECONDS = 0.05
 long journal must not make its watcher the busiest process."""
 
 Show = Callable[[Run, Sequence[Step]], None]
+Line = Callable[[Step, float, int], str | None]
+"""A step as a line of at most so many characters, at this moment; None: it gets none."""
 
 
-async def follow(engine: Engine, run_id: str, show: Show) -> tuple[Run, list[Event]]:
-    """Call `show` with what is new until the run has ended or is stuck."""
+async def follow(
+    engine: Engine, run_id: str, show: Show, look: Callable[[], Awaitable[None]] | None = None
+) -> tuple[Run, list[Event]]:
+    """Call `show` with what is new until the run has ended or is stuck; before it, `look`."""
     journal: list[Event] = []
     async for _ in engine.watchers.changes():
         began = time.monotonic()
@@ -31,6 +35,8 @@ async def follow(engine: Engine, run_id: str, show: Show) -> tuple[Run, list[Eve
         if run is None:
             raise NotFound(f"there is no run {run_id}")
         journal += await engine.store.events(run_id, len(journal), -1)
+        if look is not None:
+            await look()
         show(run, steps_of(journal))
         if run.ended or run.status == "stuck":
             return run, journal
@@ -56,8 +62,8 @@ class Finished:
 class Lines:
     """Writes a run's progress to a stream."""
 
-    def __init__(self, stream: TextIO, engine: Engine) -> None:
-        self._stream, self._clock = stream, engine.clock
+    def __init__(self, stream: TextIO, engine: Engine, line: Line = step_line) -> None:
+        self._stream, self._clock, self._line = stream, engine.clock, line
         self._live = stream.isatty()
         self._drawn = 0
         self._finished = Finished()
@@ -69,19 +75,22 @@ class Lines:
         columns = shutil.get_terminal_size().columns if self._live else 120
         self._erase()
         for step in self._finished.new(steps):
-            self._write(step_line(step, now, columns))
+            self._write(self._line(step, now, columns))
         if run.status != self._status and run.status in ("queued", "paused"):
             self._write(f" · {run.status}")
         self._status = run.status
         if self._live and not run.ended:
             unfinished = [step for step in steps if step.ended_at is None]
             for step in unfinished[-10:]:
-                self._write(dim(step_line(step, now, columns)[: columns - 1], self._stream))
-                self._drawn += 1
+                line = self._line(step, now, columns)
+                if line is not None:
+                    self._write(dim(line[: columns - 1], self._stream))
+                    self._drawn += 1
         self._stream.flush()
 
-    def _write(self, line: str) -> None:
-        self._stream.write(f"{line}\n")
+    def _write(self, line: str | None) -> None:
+        if line is not None:
+            self._stream.write(f"{line}\n")
 
     def _erase(self) -> None:
         """Take back the lines of the steps that were still open."""

@@ -13,6 +13,16 @@ from typing import Any
 from holdfast.errors import NotFound, UnknownWorkflow, UsageError
 from holdfast.runtime.definitions import Workflow, registered
 
+AGENTS = ("holdfast.agents.code",)
+"""The ready-made agents, whose runs every worker carries out."""
+
+
+def load_agents() -> set[str]:
+    """Import the ready-made agents; the names of their workflows."""
+    for module in AGENTS:
+        importlib.import_module(module)
+    return set(registered())
+
 
 def load(named: str) -> ModuleType:
     """Import `orders.py` or `shop.orders`, as Python itself would from this folder."""

@@ -24,7 +24,7 @@ async def visit(options: argparse.Namespace) -> AsyncGenerator[Engine]:
     if not path.exists():
         raise StoreError(
             f"there is no store at {path}",
-            hint="`holdfast start` and `holdfast worker` make one; --store or HOLDFAST_STORE "
+            hint="`holdfast run` and `holdfast worker` make one; --store or HOLDFAST_STORE "
             "names another place",
         )
     async with open_engine(path, worker=False) as engine:
@@ -36,7 +36,7 @@ async def find_run(store: Store, named: str) -> Run:
     if named == LATEST:
         newest = await store.list_runs(RunFilter(), 1, None)
         if not newest.runs:
-            raise NotFound("there is no run yet", hint="holdfast start makes one")
+            raise NotFound("there is no run yet", hint="holdfast run makes one")
         return newest.runs[0]
     prefix = named if named.startswith("run_") else f"run_{named}"
     prefix = f"run_{prefix[4:].upper()}"

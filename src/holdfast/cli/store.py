@@ -60,7 +60,7 @@ def _info(options: argparse.Namespace) -> int:
     health = examine(store_path(options))
     if not health.exists:
         raise StoreError(
-            f"there is no store at {health.path}", hint="holdfast start and worker make one"
+            f"there is no store at {health.path}", hint="holdfast run and worker make one"
         )
     if health.problem is not None:
         raise health.problem

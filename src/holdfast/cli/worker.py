@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
-import signal
-from collections.abc import Callable
 
 from holdfast.cli import output
+from holdfast.cli.configured import check_configuration
 from holdfast.cli.options import add_common, store_path
+from holdfast.cli.signals import stopped_by_signals
 from holdfast.errors import UsageError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "modules", nargs="*", metavar="FILE.py|MODULE", help="what defines your workflows"
+        "modules",
+        nargs="*",
+        metavar="FILE.py|MODULE",
+        help="what defines your workflows; those of the ready-made agents are always there",
     )
     parser.add_argument(
         "--grace",
@@ -29,19 +31,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _worker(options: argparse.Namespace) -> int:
-    from holdfast.cli.loading import load
+    from holdfast.cli.loading import load, load_agents
     from holdfast.durations import seconds
     from holdfast.runtime.definitions import registered
 
     grace = seconds(_number_or_text(options.grace))
-    if not options.modules:
-        raise UsageError(
-            "a worker needs to know your workflows",
-            hint="name the files or modules that define them: holdfast worker orders.py",
-        )
+    check_configuration()
+    known = load_agents()
     for named in options.modules:
         load(named)
-    if not registered():
+    if options.modules and set(registered()) == known:
         raise UsageError(
             f"{', '.join(options.modules)} defines no workflow", hint="mark one with @workflow"
         )
@@ -60,7 +59,7 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
     from holdfast.runtime.app import open_engine
 
     path = store_path(options)
-    stop = _stopped_by_signals()
+    stop = stopped_by_signals()
     async with open_engine(path, grace=grace) as engine:
         worker = engine.me
         if options.json:
@@ -79,22 +78,3 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
     else:
         output.note("stopped")
     return 0
-
-
-def _stopped_by_signals() -> asyncio.Future[str]:
-    """Done at the first SIGINT or SIGTERM; a second one does not wait for anything."""
-    loop = asyncio.get_running_loop()
-    stop: asyncio.Future[str] = loop.create_future()
-
-    def handler(number: signal.Signals) -> Callable[[], None]:
-        def received() -> None:
-            if stop.done():
-                # Being killed is something every run survives: no need for ceremony.
-                os._exit(128 + number)
-            stop.set_result(number.name)
-
-        return received
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, handler(number))
-    return stop

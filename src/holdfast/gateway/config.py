@@ -16,16 +16,15 @@ Keys come from the environment; a provider's `key_env` names the variable.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, Literal
 
+from holdfast.config import section
 from holdfast.errors import ConfigError
 from holdfast.gateway.messages import Origin
-from holdfast.gateway.settings import DURATION, build
+from holdfast.tables import DURATION, build
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +150,9 @@ class GatewayConfig:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> GatewayConfig:
         """From a `[gateway]` section; raises ConfigError, naming what is wrong."""
-        return build(cls, data)
+        return build(cls, data, "gateway")
 
     @classmethod
     def load(cls, environ: Mapping[str, str]) -> GatewayConfig:
-        """From the file HOLDFAST_CONFIG names, or `holdfast.toml` here if there is one."""
-        named = environ.get("HOLDFAST_CONFIG")
-        path = Path(named or "holdfast.toml")
-        if not named and not path.exists():
-            return cls()
-        try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} can't be read: {error}") from error
-        return cls.from_dict(data.get("gateway", {}))
+        """From the `[gateway]` section of `holdfast.toml` and the environment."""
+        return section("gateway", cls, environ)

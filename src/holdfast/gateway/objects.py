@@ -55,7 +55,7 @@ async def generate_object(
         asked += 1
         reply = await perform(request, options)
         try:
-            return ObjectReply(_validated(adapter, reply.text, wrapped=wrapped), reply, asked)
+            return ObjectReply(validated(adapter, reply.text, wrapped=wrapped), reply, asked)
         except (ValidationError, ValueError) as error:
             if asked > repairs or reply.finish in ("refusal", "content_filter"):
                 raise BadReply(
@@ -104,7 +104,8 @@ def _close(schema: Any) -> bool:
     return strict
 
 
-def _validated(adapter: Any, text: str, *, wrapped: bool) -> Any:
+def validated(adapter: Any, text: str, *, wrapped: bool) -> Any:
+    """The typed data in an answer; raises ValueError for what does not fit."""
     data = json.loads(_unfenced(text))
     if wrapped:
         if not isinstance(data, dict) or _WRAPPED not in data:

@@ -15,7 +15,15 @@ from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from holdfast.durations import seconds
-from holdfast.errors import NotFound, NotInWorkflow, PayloadTooLarge, Refused, RunStuck, UsageError
+from holdfast.errors import (
+    NotFound,
+    NotInWorkflow,
+    PayloadTooLarge,
+    Refused,
+    RunMismatch,
+    RunStuck,
+    UsageError,
+)
 from holdfast.ids import derived_id, new_id
 from holdfast.records import RUN_ENDS, RUN_STUCK, ErrorInfo, Event, Status
 from holdfast.records import Run as RunRecord
@@ -27,7 +35,7 @@ from holdfast.runtime.definitions import Workflow, find_workflow, registered, st
 from holdfast.runtime.delivery import EndedRun, outcome_of_run
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.steps_view import steps_of
-from holdfast.store.base import NewRun, Page, RunFilter
+from holdfast.store.base import Created, NewRun, Page, RunFilter
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -220,13 +228,30 @@ async def _start(request: dict[str, Any]) -> str:
 
 async def start_by_name(name: str, input: bytes, *, key: str | None = None) -> RunHandle[Any]:
     """Start a run of a workflow known by name, with its arguments as a JSON object."""
-    engine = await ambient.current_engine()
     workflow = find_workflow(name).options(key=key)
+    created = await create_run(await ambient.current_engine(), workflow, input)
+    return RunHandle(created.run.id, workflow.signature.result)
+
+
+async def create_run(
+    engine: Engine, workflow: Workflow[..., Any], input: bytes, *, same_input: bool = False
+) -> Created:
+    """Start a run with its arguments as a JSON object, and say whether it was there before.
+
+    `same_input`: raise RunMismatch if it was, with other arguments.
+    """
     args, kwargs = workflow.signature.decode_arguments(input)
     checked = workflow.signature.encode_arguments(args, kwargs, engine.settings.max_payload)
     lane = workflow.lane(args, kwargs)
     created = await engine.create(_new_run(engine, workflow, checked, lane))
-    return RunHandle(created.run.id, workflow.signature.result)
+    if created.existed and same_input:
+        first = await engine.store.events(created.run.id, 0, 1)
+        if first[0].value != checked:
+            raise RunMismatch(
+                f"the key of {created.run.id} was used before, for another input",
+                hint="use one key per request; a changed request needs a new one",
+            )
+    return created
 
 
 def _new_run(

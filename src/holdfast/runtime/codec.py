@@ -230,6 +230,15 @@ class Signature:
                 positional.append(value)
         return tuple(positional), named
 
+    def schema(self) -> dict[str, Any] | None:
+        """The arguments as a JSON Schema; None if their types have none."""
+        from pydantic import PydanticUserError, TypeAdapter
+
+        try:
+            return TypeAdapter[Any](self._record).json_schema()
+        except PydanticUserError:
+            return None
+
     def encode_result(self, value: Any, limit: int = MAX_BYTES) -> bytes:
         return self.result.encode(value, "$.result", limit)
 

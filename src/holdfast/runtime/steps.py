@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import Timer as ClockTimer
 from holdfast.current import CurrentStep, set_current_step
 from holdfast.durations import seconds
-from holdfast.errors import CodecError, FatalError, RetryableError, RunError, StepTimeout
+from holdfast.errors import HoldfastError, RetryableError, RunError, StepTimeout
 from holdfast.runtime.ambient import set_engine
 from holdfast.runtime.commands import StepCall
 from holdfast.runtime.context import StepContext, set_step_context
@@ -150,7 +150,7 @@ class StepWork:
             self._failed(error)
 
     def _failed(self, error: BaseException) -> None:
-        final = isinstance(error, FatalError | CodecError)
+        final = isinstance(error, HoldfastError) and not error.passing
         if final or self._attempts > self._step.retries:
             self._run.step_failed(self._command, error, self._attempts)
             return

@@ -33,13 +33,14 @@ from holdfast.sandbox.egress.proxy import Proxy
 from holdfast.sandbox.egress.relay import Relay
 from holdfast.sandbox.entries import of_step, shown
 from holdfast.sandbox.files import MOST_READ, Files
-from holdfast.sandbox.host import BackendName, Host, IsolationName, default_host
+from holdfast.sandbox.host import Host, default_host
 from holdfast.sandbox.namespace.view import HOME, WORKSPACE
 from holdfast.sandbox.network import Host as AllowedHost
 from holdfast.sandbox.network import Network
 from holdfast.sandbox.remote import RemoteInstance
 from holdfast.sandbox.results import CommandResult, Ended, FileInfo
 from holdfast.sandbox.runtimes import has_node
+from holdfast.sandbox.settings import BackendName, IsolationName
 from holdfast.sandbox.snapshots import Snapshot, get_snapshot
 from holdfast.sandbox.sources import copy_in
 from holdfast.sandbox.spec import DEFAULT_OUTPUT, DEFAULT_TIMEOUT, Limits, Runtime, Size, Spec

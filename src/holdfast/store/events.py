@@ -27,6 +27,8 @@ LAST_OF_RUN = SELECT_EVENTS + "WHERE e.run_id = ? ORDER BY e.seq DESC LIMIT 1"
 KNOWN_LENGTH = "SELECT max(claim_seq, 1) FROM runs WHERE id = ?"
 FINISHED = "SELECT finished_at IS NOT NULL FROM runs WHERE id = ?"
 OF_ALL_RUNS = SELECT_EVENTS + "WHERE e.log > ? ORDER BY e.log LIMIT ?"
+OF_RUN_IN_LOG = SELECT_EVENTS + "WHERE e.run_id = ? AND e.log > ? ORDER BY e.seq LIMIT ?"
+LOG_END = "SELECT coalesce(max(log), 0) FROM events"
 
 
 def event_hash(event: Event) -> bytes:

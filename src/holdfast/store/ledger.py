@@ -9,6 +9,7 @@ What a call costs and which scopes it counts against is the gateway's to say.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
-from holdfast.store import ledger_keys, ledger_rows, ledger_spend
+from holdfast.store import ledger_keys, ledger_rates, ledger_rows, ledger_spend
+from holdfast.store.ledger_rates import Rate
 from holdfast.store.ledger_thread import LedgerThread
 from holdfast.store.owners import Owner, owners_folder
 
@@ -83,11 +85,15 @@ class SqliteLedger:
                     earlier = ledger_rows.by_key(connection, start)
                 if earlier is not None:
                     return Earlier(earlier, ledger_rows.replay(connection, earlier.start.id))
-            every = ledger_spend.with_parents(connection, scopes)
-            found = ledger_spend.merged_limits(connection, every, limits)
-            if not ledger_spend.fits(connection, found, usd, tokens):
-                self._sweep(connection)  # the dead may hold what is missing
-            ledger_spend.check(connection, found, usd, tokens)
+            linked, limited = ledger_spend.in_use(connection)
+            every = ledger_spend.with_parents(connection, scopes) if linked else scopes
+            found: list[SpendLimit] = []
+            if limited or limits:
+                found = ledger_spend.merged_limits(connection, every, limits)
+            if found:
+                if not ledger_spend.fits(connection, found, usd, tokens):
+                    self._sweep(connection)  # the dead may hold what is missing
+                ledger_spend.check(connection, found, usd, tokens)
             ledger_rows.insert(
                 connection, start, self._owner.id, scopes=every, usd=usd or 0, tokens=tokens
             )
@@ -183,6 +189,14 @@ class SqliteLedger:
     async def spend(self, scope: str) -> Spend:
         """What a scope has spent, holds, and may spend."""
         return await self._read(lambda c: ledger_spend.read(c, scope))
+
+    async def take_turn(self, rates: Sequence[Rate]) -> float:
+        """Take from these rates, shared by all on this store; returns the seconds to wait."""
+        return await self._read(lambda c: ledger_rates.take(c, rates, time.time()))
+
+    def give_back(self, rates: Sequence[Rate]) -> None:
+        """Give back what was taken and not used."""
+        self._thread.send(lambda c: ledger_rates.give_back(c, rates, time.time()), durable=False)
 
     async def set_limit(self, limit: SpendLimit) -> None:
         """Limit a scope from now on; a limit without amounts lifts it."""

@@ -22,6 +22,15 @@ SELECT w.id, w.pid, w.host, w.started_at, w.expires_at,
   (SELECT count(*) FROM runs WHERE owner = w.id)
 FROM workers w ORDER BY w.started_at
 """
+SEARCHED = 20_000
+"""So many runs are searched for a text at a time: it is no look-up, and others wait to read."""
+WINDOW = "SELECT id FROM runs WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?"
+WITH_TEXT = """
+(r.id || ' ' || r.workflow || ' ' || coalesce(r.key, '') || ' ' || coalesce(r.error, '')
+    LIKE ? ESCAPE '!'
+  OR EXISTS (SELECT 1 FROM attributes a WHERE a.run_id = r.id
+    AND a.name || '=' || a.value LIKE ? ESCAPE '!'))
+"""
 CHUNKS = """
 SELECT idx, data, at, step, attempt FROM chunks
 WHERE run_id = ? AND stream = ? AND idx >= ? ORDER BY idx LIMIT ?
@@ -68,11 +77,26 @@ def list_runs(
         add(f"EXISTS ({exists})", name, text)
     if cursor is not None:
         add("r.id < ?", cursor)
+    window = None
+    if where.text:
+        pattern = f"%{_literally(where.text)}%"
+        add(WITH_TEXT, pattern, pattern)
+        # "s" sorts behind every id ("run_…").
+        window = connection.execute(WINDOW, (cursor or "s", SEARCHED - 1)).fetchone()
+        if window is not None:
+            add("r.id >= ?", window[0])
     clause = f"WHERE {' AND '.join(conditions)} " if conditions else ""
     sql = f"{COLUMNS}{clause}ORDER BY r.id DESC LIMIT ?"
     rows = connection.execute(sql, (*parameters, limit + 1)).fetchall()
     runs = [_run(connection, row) for row in rows[:limit]]
-    return Page(runs, runs[-1].id if len(rows) > limit else None)
+    if len(rows) > limit:
+        return Page(runs, runs[-1].id)
+    return Page(runs, window[0] if window is not None else None)
+
+
+def _literally(text: str) -> str:
+    """Text for LIKE in which nothing has a special meaning."""
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 
 
 def workers(connection: sqlite3.Connection) -> list[Worker]:

@@ -1,0 +1,11 @@
+"""The self-healing code agent: a task in plain English in, code whose tests were run out.
+
+workflow.py   the loop and its steps        verdict.py, inside/   what counts as a pass
+replies.py    code out of a reply           guard.py              tests are not weakened
+asking.py, prompts/   what models are asked    demo.py            the scripted demo model
+"""
+
+from holdfast.agents.code.records import Evaluation
+from holdfast.agents.code.workflow import evaluate_code
+
+__all__ = ["Evaluation", "evaluate_code"]

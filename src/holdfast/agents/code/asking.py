@@ -1,0 +1,104 @@
+"""What the models are asked: the texts of prompts/, filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+
+from holdfast.agents.code.languages import Language
+
+_EXPORTS = {
+    "python": "Define the functions and classes at the top of the file, with type hints.",
+    "typescript": "Export every function and class that the task asks for (`export function …`).",
+    "javascript": "Export every function and class that the task asks for (`export function …`); "
+    "the file is an ES module.",
+}
+_IMPORTS = {
+    "python": "Import what you test from it: `from solution import …`.",
+    "typescript": 'Import what you test from it: `import { … } from "./solution.ts"`.',
+    "javascript": 'Import what you test from it: `import { … } from "./solution.js"`.',
+}
+_STYLE = {
+    "python": "Functions named `test_…` with plain `assert`; pytest runs them, and "
+    "`pytest.raises` and `pytest.mark.parametrize` are there.",
+    "typescript": '`import test from "node:test"` and `import assert from "node:assert/strict"`; '
+    'one `test("…", () => { … })` per case.',
+    "javascript": '`import test from "node:test"` and `import assert from "node:assert/strict"`; '
+    'one `test("…", () => { … })` per case.',
+}
+
+
+@cache
+def _text(name: str) -> str:
+    prompts = resources.files("holdfast.agents.code") / "prompts" / f"{name}.md"
+    return prompts.read_text(encoding="utf-8").strip()
+
+
+def _filled(name: str, language: Language, **values: str) -> str:
+    """A text with its places filled; one pass, so that what is filled in stays as it is."""
+    known = {
+        "title": language.title,
+        "code_file": language.code_file,
+        "test_file": language.test_file,
+        "fence": language.name,
+        **values,
+    }
+    return _text(name).format_map(known)
+
+
+def for_code(language: Language, packages: Sequence[str]) -> str:
+    """The system text for whoever writes the program."""
+    more = f", and these packages: {', '.join(packages)}" if packages else ""
+    return _filled("code", language, exports=_EXPORTS[language.name], packages=more)
+
+
+def for_tests(language: Language) -> str:
+    """The system text for whoever writes the tests."""
+    return _filled("tests", language, imports=_IMPORTS[language.name], style=_STYLE[language.name])
+
+
+def to_write(language: Language, task: str, problem: str | None) -> str:
+    """The question for the program; the second time with what was wrong with the answer."""
+    return f"{task}{_unusable(language.code_file, problem)}"
+
+
+def to_fix(
+    language: Language,
+    task: str,
+    code: str,
+    tests: str,
+    error: str,
+    problem: str | None,
+    tests_stand: bool,
+) -> str:
+    """The question after the tests failed."""
+    ruled = " That has happened: the tests stand as they are." if tests_stand else ""
+    asked = _filled(
+        "fix", language, task=task, code=code.rstrip(), tests=tests.rstrip(), error=error,
+        ruled=ruled,
+    )  # fmt: skip
+    return f"{asked}{_unusable(language.code_file, problem)}"
+
+
+def to_test(language: Language, task: str, code: str, problem: str | None) -> str:
+    """The question for the first tests."""
+    asked = _filled("tests_for", language, task=task, code=code.rstrip())
+    return f"{asked}{_unusable(language.test_file, problem)}"
+
+
+def to_fix_tests(
+    language: Language, task: str, tests: str, error: str, dispute: str, problem: str | None
+) -> str:
+    """The question after tests turned out to be wrong. It does not show the program."""
+    said = f"\nThe author of the program says: {dispute}\n" if dispute else ""
+    asked = _filled(
+        "tests_fix", language, task=task, tests=tests.rstrip(), error=error, dispute=said
+    )
+    return f"{asked}{_unusable(language.test_file, problem)}"
+
+
+def _unusable(file: str, problem: str | None) -> str:
+    if problem is None:
+        return ""
+    return f"\n\nYour last answer could not be used: {problem}. Give the whole {file}."

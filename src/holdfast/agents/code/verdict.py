@@ -1,0 +1,223 @@
+"""The verdict on a program: its tests run in a sandbox, and only a sealed report counts.
+
+What a program prints, the exit status it chooses and the files it leaves prove nothing: it
+could have chosen them. The report must carry the seal of a nonce made here for this one run,
+name every test that the test file holds, and come with exit status 0. A pass is then tried
+against a hollow program, one whose every function raises: tests that it passes too prove
+nothing either.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+from holdfast.agents.code.excerpt import tail
+from holdfast.agents.code.hollow import hollowed
+from holdfast.agents.code.languages import Language
+from holdfast.agents.code.records import Side, Verdict
+from holdfast.errors import SandboxFileError, SandboxGone
+from holdfast.sandbox import CommandResult, Ended, Limit, Sandbox
+
+REPORT = ".report"
+_MOST_REPORT = 1024 * 1024
+_MOST_OUTPUT = "1mb"
+_SPARE_SECONDS = 2.0
+"""Between the dump of where a program hangs and its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What running the tests may take."""
+
+    seconds: float = 30.0
+    memory: str = "1gb"
+    pids: int = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the runner inside said, once its seal was found whole."""
+
+    passed: bool
+    ran: tuple[str, ...]
+    missing: tuple[str, ...]
+    asserts: int
+    failures: tuple[dict[str, str], ...] = ()
+    broken: dict[str, str] | None = field(default=None)
+
+
+async def judge(
+    sandbox: Sandbox, language: Language, code: str, tests: str, limits: Limits
+) -> Verdict:
+    """Run the tests on the program in this sandbox, which is used for nothing else."""
+    result, report = await _run(sandbox, language, code, tests, limits)
+    verdict = _verdict(result, report, limits, sandbox.id)
+    if not verdict.passed:
+        return verdict
+    hollow = hollowed(code, language)
+    if hollow is None:
+        return verdict
+    _, report = await _run(sandbox, language, hollow, tests, limits)
+    if report is not None and report.passed:
+        return Verdict(
+            False,
+            "the tests pass whatever the program does",
+            "Every function of the program was replaced by one that only raises an error, and "
+            "the tests still passed: they test nothing. Tests must call the program's functions "
+            "and assert what they return.",
+            verdict.output, (), "tests", verdict.seconds, sandbox.id,
+        )  # fmt: skip
+    return verdict
+
+
+async def _run(
+    sandbox: Sandbox, language: Language, code: str, tests: str, limits: Limits
+) -> tuple[CommandResult, Report | None]:
+    nonce = secrets.token_hex(32)
+    runner = "run_python.py" if language.runtime == "python" else "run_node.mjs"
+    files = {
+        language.code_file: code,
+        language.test_file: tests,
+        f"/tmp/{runner}": _inside(runner),  # noqa: S108 - the sandbox's own
+        REPORT: "",
+    }
+    await sandbox.write_files(files)
+    given = {
+        "nonce": nonce,
+        "limit": max(limits.seconds - _SPARE_SECONDS, 0.5),
+        "code": language.code_file,
+        "tests": language.test_file,
+    }
+    program = "python" if language.runtime == "python" else "node"
+    result = await sandbox.run(
+        program,
+        f"/tmp/{runner}",  # noqa: S108 - the sandbox's own
+        stdin=f"{json.dumps(given)}\n",
+        timeout=limits.seconds,
+        max_output=_MOST_OUTPUT,
+    )
+    try:
+        raw = await sandbox.read_file(REPORT, limit=_MOST_REPORT)
+    except (SandboxFileError, SandboxGone):
+        return result, None
+    return result, _unsealed(raw, nonce)
+
+
+def _inside(name: str) -> str:
+    return (resources.files("holdfast.agents.code.inside") / name).read_text(encoding="utf-8")
+
+
+def _unsealed(raw: bytes, nonce: str) -> Report | None:
+    seal, _, body = raw.partition(b"\n")
+    true = hmac.new(nonce.encode(), body, "sha256").hexdigest().encode()
+    if not hmac.compare_digest(seal, true):
+        return None
+    data: dict[str, Any] = json.loads(body)
+    return Report(
+        bool(data["passed"]),
+        tuple(data["ran"]),
+        tuple(data.get("missing", ())),
+        int(data["asserts"]),
+        tuple(data["failures"]),
+        data.get("broken"),
+    )
+
+
+def _verdict(result: CommandResult, report: Report | None, limits: Limits, sandbox: str) -> Verdict:
+    output = tail(f"{result.stdout}\n{result.stderr}".strip())
+
+    def failed(
+        summary: str, error: str, failing: tuple[str, ...] = (), side: Side | None = None
+    ) -> Verdict:
+        return Verdict(False, summary, error, output, failing, side, result.seconds, sandbox)
+
+    if result.ended is not Ended.EXITED:
+        summary = _cut_short(result, limits)
+        return failed(summary, f"{summary}.\n{_hanging(result.stderr)}".strip())
+    if report is None:
+        summary = (
+            f"the program ended by itself (exit status {result.exit_code}) before its tests did"
+        )
+        why = "The tests must run to their end: nothing may exit the process or replace the runner."
+        return failed(summary, f"{summary}. {why}\n{tail(result.stderr)}".strip(), (), "code")
+    if report.broken is not None:
+        side: Side = "tests" if report.broken["side"] == "tests" else "code"
+        return failed(_line(report.broken["line"]), report.broken["text"], (), side)
+    if report.failures:
+        names = tuple(failure["name"] for failure in report.failures)
+        return failed(_line(report.failures[0]["line"]), _told(report), names)
+    if report.missing:
+        summary = f"{report.missing[0]} was not run"
+        told = f"These tests were not run (skipped, or not reached): {', '.join(report.missing)}."
+        return failed(summary, told, (), "tests")
+    if report.asserts == 0:
+        return failed(
+            "the tests assert nothing", "The test file has no assertion that was run.", (), "tests"
+        )
+    if not report.passed or result.exit_code != 0:
+        summary = f"exit status {result.exit_code}"
+        return failed(summary, f"The tests ended with {summary}.")
+    many = (
+        f"{len(report.ran)} passed"
+        if report.ran != ("script",)
+        else f"{report.asserts} asserts held"
+    )
+    return Verdict(True, many, None, output, (), None, result.seconds, sandbox)
+
+
+def _cut_short(result: CommandResult, limits: Limits) -> str:
+    match result.ended:
+        case Ended.TIMED_OUT:
+            return f"the tests did not end within {limits.seconds:g} s"
+        case Ended.OUT_OF_MEMORY:
+            return f"the tests needed more than {limits.memory} of memory"
+        case Ended.OUTPUT_LIMIT:
+            return f"the tests printed more than {_MOST_OUTPUT}"
+        case Ended.SIGNALLED:
+            many = (
+                " (the limit on processes was reached)"
+                if Limit.PROCESSES in result.limits_hit
+                else ""
+            )
+            return f"the tests were killed by signal {result.signal}{many}"
+        case _:
+            return "the sandbox ended before the tests did"
+
+
+def _hanging(stderr: str) -> str:
+    """Where the program was when its time was up, of all that was printed."""
+    place = [line for line in stderr.splitlines() if '  File "/workspace/' in line]
+    if not place:
+        return tail(stderr)
+    return "It was here, innermost first:\n" + "\n".join(place[:20]).replace("/workspace/", "")
+
+
+def _told(report: Report) -> str:
+    """The failures as the model sees them: the first ones whole, the rest by name."""
+    parts: list[str] = []
+    room = 6000
+    for failure in report.failures:
+        text = f"{failure['name']}\n{failure['text']}"
+        if parts and len(text) > room:
+            break
+        parts.append(tail(text))
+        room -= len(text)
+    left = [failure["name"] for failure in report.failures[len(parts) :]]
+    if left:
+        parts.append(f"Also failing: {', '.join(left)}")
+    if report.ran:
+        parts.append(f"Passing: {', '.join(report.ran)}")
+    return "\n\n".join(parts)
+
+
+def _line(text: str) -> str:
+    """An error on one line: its first, and what follows if that only leads up to it."""
+    first, *rest = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    if first.endswith(":") and rest:
+        first = f"{first} {rest[0]}"
+    return first[:200]

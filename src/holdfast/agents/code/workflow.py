@@ -1,0 +1,247 @@
+"""The self-healing code agent: generate code, generate tests, run them, and round again.
+
+    run = await start(evaluate_code, "Write is_palindrome, ignoring case and punctuation")
+    evaluation = await run.result()
+
+A run ends with an `Evaluation`, passed or not; it fails only where nothing more can be tried
+(the provider refuses our key, the model refuses the task).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from holdfast.agents.code import asking, records
+from holdfast.agents.code.guard import corrected
+from holdfast.agents.code.languages import Language, LanguageName, language_named
+from holdfast.agents.code.records import Draft, Evaluation, Plan, Side, Verdict
+from holdfast.errors import BudgetExceeded, UsageError
+from holdfast.runtime.context import set_attributes, step_context
+from holdfast.runtime.definitions import step, workflow
+
+MOST_ATTEMPTS = 20
+MOST_PROMPT = 100_000
+
+
+@workflow
+async def evaluate_code(
+    prompt: str,
+    language: LanguageName = "python",
+    model: str | None = None,
+    test_model: str | None = None,
+    max_attempts: int = 3,
+    budget: Decimal | None = None,
+    packages: tuple[str, ...] = (),
+) -> Evaluation:
+    """Write a program for the task in plain English, with tests that were run and passed."""
+    _check(prompt, max_attempts)
+    spoken = language_named(language)
+    title = prompt.strip().splitlines()[0][:120]
+    set_attributes(task=title, language=spoken.name)
+    plan = await prepare(spoken.name, model, test_model, budget, packages)
+    task = records.Task(
+        prompt, spoken.name, plan.model, plan.test_model, max_attempts, budget, packages
+    )
+    state, attempt = _Healing(task, spoken), 0
+    for attempt in range(1, max_attempts + 1):
+        set_attributes(attempt=attempt)
+        try:
+            passed = await _attempt(state, attempt)
+        except BudgetExceeded as error:
+            state.problem = f"the budget does not allow another call: {error.message}"
+            break
+        if passed:
+            break
+    evaluation = state.evaluation(attempt)
+    set_attributes(passed=evaluation.passed)
+    return evaluation
+
+
+def _check(prompt: str, max_attempts: int) -> None:
+    if not prompt.strip():
+        raise UsageError("the task is empty", hint="say what the program should do")
+    if len(prompt) > MOST_PROMPT:
+        raise UsageError(f"the task has {len(prompt):,} characters: at most {MOST_PROMPT:,}")
+    if not 1 <= max_attempts <= MOST_ATTEMPTS:
+        raise UsageError(f"{max_attempts} attempts: between 1 and {MOST_ATTEMPTS} are possible")
+
+
+@dataclass
+class _Healing:
+    """Where a run stands between two steps; rebuilt on replay, never stored."""
+
+    task: records.Task
+    language: Language
+    code: Draft | None = None
+    tests: Draft | None = None
+    verdict: Verdict | None = None
+    """Of the last time the tests were run."""
+    problem: str | None = None
+    """Why the last attempt came to no verdict."""
+    wanted: Side = "code"
+    """What is to be written next."""
+    changes: tuple[str, ...] = ()
+    """Tests that were corrected."""
+    tests_stand: bool = False
+    """They were disputed once, and that is how often they may be."""
+
+    def no_verdict(self, wanted: Side, problem: str) -> bool:
+        self.wanted, self.problem = wanted, problem
+        return False
+
+    def evaluation(self, attempts: int) -> Evaluation:
+        verdict = self.verdict
+        passed = verdict is not None and verdict.passed
+        return Evaluation(
+            passed=passed,
+            code=self.code.code if self.code else "",
+            tests=self.tests.code if self.tests else "",
+            output=verdict.output if verdict else "",
+            attempts=attempts,
+            language=self.language.name,
+            code_file=self.language.code_file,
+            test_file=self.language.test_file,
+            summary=self.problem or (verdict.summary if verdict else ""),
+            error=None if passed else self.problem or (verdict.error if verdict else None),
+            corrected_tests=self.changes,
+            model=self.task.model or "",
+            test_model=self.task.test_model or "",
+        )
+
+
+async def _attempt(state: _Healing, attempt: int) -> bool:
+    """One round: what is missing or wrong is written, then the tests are run."""
+    dispute = ""
+    error = state.verdict.error if state.verdict else None
+    if state.wanted == "code":
+        draft = await generate_code(
+            state.task, state.code, state.tests, error, state.problem, attempt, state.tests_stand
+        )
+        if draft.problem:
+            return state.no_verdict("code", draft.problem)
+        if draft.disputes is None:
+            state.code, state.problem = draft, None
+        elif state.tests_stand:
+            return state.no_verdict("code", f"the tests stand, but it said: {draft.disputes}")
+        else:
+            state.wanted, dispute = "tests", draft.disputes
+    assert state.code is not None
+    if state.tests is None or state.wanted == "tests":
+        draft = await generate_tests(
+            state.task, state.code, state.tests, error, dispute, state.problem, attempt
+        )
+        if draft.problem:
+            return state.no_verdict("tests", draft.problem)
+        if dispute and not _corrected(state, draft):
+            return False
+        if not dispute:
+            state.tests = draft
+    assert state.tests is not None
+    state.verdict = await run_tests(state.task, state.code.code, state.tests.code, attempt)
+    state.problem = None
+    state.wanted = state.verdict.side or "code"
+    return state.verdict.passed
+
+
+def _corrected(state: _Healing, draft: Draft) -> bool:
+    """Take the corrected tests, unless they check less than those that were disputed."""
+    assert state.tests is not None and state.verdict is not None
+    state.tests_stand = True
+    failing = state.verdict.failing
+    kept = corrected(state.language, state.tests.code, draft.code, failing)
+    if kept is None:
+        weaker = "the corrected tests check less than before, so the old ones stand"
+        return state.no_verdict("code", weaker)
+    state.tests = replace(draft, code=kept)
+    state.changes += failing
+    return True
+
+
+# --- the steps: the gateway and the sandbox are loaded by those that need them, so that a run
+# --- begins at once
+
+
+@step(retries=2, timeout="20m")
+async def prepare(
+    language: LanguageName,
+    model: str | None,
+    test_model: str | None,
+    budget: Decimal | None,
+    packages: tuple[str, ...],
+) -> Plan:
+    """Settle the models, set the run's budget, make the sandbox's packages ready."""
+    from holdfast.agents.code.preparing import settle
+
+    spoken = language_named(language)
+    run_id = step_context().run_id
+    return await settle(run_id, spoken, model, test_model, budget, packages)
+
+
+@step(retries=3, timeout="15m")
+async def generate_code(
+    task: records.Task,
+    previous: Draft | None,
+    tests: Draft | None,
+    error: str | None,
+    problem: str | None,
+    attempt: int,
+    tests_stand: bool,
+) -> Draft:
+    """Have the program written, or corrected after its tests failed."""
+    from holdfast.agents.code.writing import write
+
+    language = language_named(task.language)
+    system = asking.for_code(language, task.packages)
+    if previous is None or tests is None or error is None:
+        prompt = asking.to_write(language, task.prompt, problem)
+    else:
+        prompt = asking.to_fix(
+            language, task.prompt, previous.code, tests.code, error, problem, tests_stand
+        )
+    return await write(task.model or "", system, prompt, language, tests=False)
+
+
+@step(retries=3, timeout="15m")
+async def generate_tests(
+    task: records.Task,
+    code: Draft,
+    previous: Draft | None,
+    error: str | None,
+    dispute: str,
+    problem: str | None,
+    attempt: int,
+) -> Draft:
+    """Have the tests written, or corrected where they are wrong."""
+    from holdfast.agents.code.writing import write
+
+    language = language_named(task.language)
+    system = asking.for_tests(language)
+    if previous is None or error is None:
+        prompt = asking.to_test(language, task.prompt, code.code, problem)
+    else:
+        prompt = asking.to_fix_tests(language, task.prompt, previous.code, error, dispute, problem)
+    draft = await write(task.test_model or "", system, prompt, language, tests=True)
+    return draft if draft.problem else _importing(draft, code, language)
+
+
+def _importing(draft: Draft, code: Draft, language: Language) -> Draft:
+    """Tests must import the program they test, and not bring their own."""
+    if language.name != "python":
+        return draft
+    own = language.defines(draft.code) & language.defines(code.code)
+    if own:
+        names = ", ".join(sorted(own))
+        problem = f"the tests define {names} themselves instead of importing it from solution"
+        return replace(draft, problem=problem)
+    if "solution" not in draft.code:
+        return replace(draft, code=f"from solution import *\n\n{draft.code}")
+    return draft
+
+
+@step(retries=2, timeout="10m")
+async def run_tests(task: records.Task, code: str, tests: str, attempt: int) -> Verdict:
+    """Run the tests on the program in a fresh sandbox."""
+    from holdfast.agents.code.trial import try_out
+
+    return await try_out(task, code, tests)

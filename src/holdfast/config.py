@@ -1,0 +1,126 @@
+"""The one configuration: `holdfast.toml`, a profile in it, and environment variables.
+
+    profile = "dev"                      # or HOLDFAST_PROFILE=prod
+
+    [code]                               # a section per layer; HOLDFAST_CODE_MODEL does the same
+    model = "anthropic/claude-sonnet-4.6"
+
+    [profiles.prod.server]               # laid over [server] when the profile is prod
+    host = "0.0.0.0"
+
+A variable beats the profile, which beats the plain section. Each layer asks for its own section
+and says what may be in it; a key it does not know is an error that names the nearest right one.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from holdfast.errors import ConfigError
+from holdfast.tables import build, from_text, scalar_fields, unknown
+
+T = TypeVar("T")
+FILE = "holdfast.toml"
+SECTIONS = ("runtime", "gateway", "sandbox", "code", "server")
+PROFILES = ("dev", "prod")
+"""Profiles everyone has, empty unless the file fills them; a file may add its own."""
+_TOP = ("profile", "store", "profiles", *SECTIONS)
+_PLAIN = ("HOLDFAST_CONFIG", "HOLDFAST_PROFILE", "HOLDFAST_STORE")
+_OTHERS = ("HOLDFAST_GATEWAY_URL", "HOLDFAST_GATEWAY_KEY")
+"""Variables that are no settings: the address and key of another Holdfast's gateway."""
+
+Table = Mapping[str, Any]
+
+
+def section(name: str, cls: type[T], environ: Mapping[str, str] = os.environ) -> T:
+    """The section `name` as the dataclass `cls`, variables laid over it; raises ConfigError."""
+    data = {**_table(read(environ).get(name, {}), name), **_variables(name, cls, environ)}
+    return build(cls, data, name)
+
+
+def store(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The store that a variable or the file names, if one does."""
+    named = environ.get("HOLDFAST_STORE") or read(environ).get("store")
+    if named is not None and not isinstance(named, str):
+        raise ConfigError(f"store should be a path, not {named!r}")
+    return Path(named) if named else None
+
+
+def given(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether anything is configured at all, beside where the store is."""
+    named = any(n.startswith("HOLDFAST_") and n != "HOLDFAST_STORE" for n in environ)
+    return named or Path(FILE).exists()
+
+
+def read(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """What the file says, with its profile laid over it; an empty table without a file.
+
+    The file is the one HOLDFAST_CONFIG names, or `holdfast.toml` in this folder.
+    """
+    named = environ.get("HOLDFAST_CONFIG")
+    path = Path(named or FILE)
+    data: dict[str, Any] = {}
+    if named or path.exists():
+        try:
+            data = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} can't be read: {error}") from error
+    _check_names(data, _TOP, str(path))
+    profiles = _table(data.pop("profiles", {}), "profiles")
+    for name, overlay in profiles.items():
+        _check_names(_table(overlay, f"profiles.{name}"), ("store", *SECTIONS), f"profiles.{name}")
+    chosen = environ.get("HOLDFAST_PROFILE") or data.get("profile") or PROFILES[0]
+    if chosen not in (*PROFILES, *profiles):
+        raise unknown(str(chosen), [*PROFILES, *profiles], "profile")
+    return {**_laid_over(data, _table(profiles.get(chosen, {}), chosen)), "profile": chosen}
+
+
+def check_variables(environ: Mapping[str, str] = os.environ) -> None:
+    """Raise for a HOLDFAST_… variable of no section: `section` looks at the rest."""
+    prefixes = [f"HOLDFAST_{name.upper()}_" for name in SECTIONS]
+    for variable in environ:
+        if not variable.startswith("HOLDFAST_") or variable in _PLAIN:
+            continue
+        if not variable.startswith(tuple(prefixes)):
+            raise unknown(variable, [*_PLAIN, *prefixes], "the environment")
+
+
+def _check_names(data: Table, known: tuple[str, ...], where: str) -> None:
+    for name in data:
+        if name not in known:
+            raise unknown(name, list(known), where)
+
+
+def _table(value: object, path: str) -> Table:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{path} should be a table, not {value!r}")
+    return cast("Table", value)
+
+
+def _laid_over(below: Table, above: Table) -> dict[str, Any]:
+    merged = dict(below)
+    for name, value in above.items():
+        under = merged.get(name)
+        if isinstance(value, Mapping) and isinstance(under, Mapping):
+            merged[name] = _laid_over(cast("Table", under), cast("Table", value))
+        else:
+            merged[name] = value
+    return merged
+
+
+def _variables(name: str, cls: type[Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """The settings that variables give, such as HOLDFAST_SERVER_PORT for `server.port`."""
+    prefix = f"HOLDFAST_{name.upper()}_"
+    fields = {f"{prefix}{field.upper()}": field for field in scalar_fields(cls)}
+    found: dict[str, Any] = {}
+    for variable, text in environ.items():
+        if not variable.startswith(prefix) or variable in _OTHERS or not text:
+            continue
+        if variable not in fields:
+            raise unknown(variable, list(fields), "the environment")
+        found[fields[variable]] = from_text(text, cls, fields[variable], variable)
+    return found

@@ -1,0 +1,1 @@
+"""The JSON API, one noun a file. Each has a `router`."""

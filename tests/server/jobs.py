@@ -1,0 +1,95 @@
+"""Workflows for the tests of the server."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast import (
+    FatalError,
+    create_webhook,
+    set_attributes,
+    step,
+    wait_for_event,
+    workflow,
+    write_stream,
+)
+
+gates: dict[str, asyncio.Event] = {}
+"""What `gated` waits for, by name; made by the tests."""
+
+
+@step
+async def double(number: int) -> int:
+    return 2 * number
+
+
+@step(retries=0)
+async def fragile(text: str) -> str:
+    if text == "break":
+        raise FatalError("it broke", hint="don't say break")
+    return text.upper()
+
+
+@step
+async def gated(name: str) -> str:
+    await gates[name].wait()
+    return name
+
+
+@step
+async def big(size: int) -> str:
+    return "x" * size
+
+
+@workflow
+async def doubling(number: int, times: int = 1) -> int:
+    set_attributes(number=number, kind="doubling")
+    for _ in range(times):
+        number = await double(number)
+    return number
+
+
+@workflow
+async def shouting(text: str) -> str:
+    return await fragile(text)
+
+
+@workflow
+async def held(name: str) -> str:
+    return await gated(name)
+
+
+@workflow
+async def approval(what: str) -> str:
+    reply = await wait_for_event("approval", match={"what": what}, timeout="1h")
+    return f"{what}: {reply.payload}" if reply else "too late"
+
+
+@workflow
+async def hooked() -> object:
+    hook = await create_webhook()
+    await write_stream(hook.path, stream="hooks")
+    reply = await hook.wait(timeout="1h")
+    return reply.payload if reply else None
+
+
+@workflow
+async def hooked_twice() -> list[object]:
+    hook = await create_webhook()
+    await write_stream(hook.path, stream="hooks")
+    replies = [await hook.wait(timeout="1h"), await hook.wait(timeout="1h")]
+    return [reply.payload for reply in replies if reply]
+
+
+@workflow
+async def counting(to: int, gate: str = "") -> int:
+    for number in range(to):
+        await write_stream({"number": number})
+        if gate and number == to // 2:
+            await gated(gate)
+    return to
+
+
+@workflow
+async def large(size: int) -> str:
+    return await big(size)
