@@ -48,6 +48,8 @@ class Holdfast:
             "SHOP_FIXED": str(folder / "fixed"),
             "PYTHONUNBUFFERED": "1",
         }
+        for name in [name for name in self.environment if name.endswith("_API_KEY")]:
+            del self.environment[name]  # tasks go to the scripted model
         self.environment.pop("NO_COLOR", None)
         self.started: list[subprocess.Popen[str]] = []
 

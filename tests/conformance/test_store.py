@@ -20,6 +20,7 @@ from holdfast.records import (
     Event,
     Worker,
 )
+from holdfast.store import queries
 from holdfast.store.base import Append, Change, Claim, NewRun, RunFilter, Store
 from holdfast.store.memory import MemoryDatabase, MemoryStore
 from holdfast.store.sqlite import SqliteStore
@@ -98,6 +99,44 @@ async def test_what_is_appended_is_read_back_as_it_was(store: Store):
     assert [e.log for e in found] == sorted(e.log for e in found)
     assert (await store.events("run_1", 2, 10))[0].seq == 3
     assert [e.seq for e in await store.log(found[1].log, 10)] == [3]
+
+
+async def test_the_log_can_be_read_for_one_run_and_its_end_is_known(store: Store):
+    assert await store.log_end() == 0
+    one, other = await claimed(store), await claimed(store, name="run_2")
+    await append(store, one, event(2, STEP_STARTED, "0/1", name="s"))
+    await append(store, other, event(2, STEP_STARTED, "0/1", name="s")._replace(run_id="run_2"))
+    await append(store, one, event(3, STEP_COMPLETED, "0/1", b"1"))
+    whole = await store.log(0, 100)
+    mine = [e for e in whole if e.run_id == "run_1"]
+    assert await store.log_end() == whole[-1].log
+    assert await store.log(0, 100, "run_1") == mine
+    assert await store.log(mine[0].log, 1, "run_1") == [mine[1]]
+    assert await store.log(mine[-1].log, 100, "run_1") == []
+
+
+async def test_runs_are_found_by_a_text_in_what_is_known_of_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    for number in range(6):
+        fields: dict[str, Any] = {"key": f"key_{number}", "attributes": {"team": f"100%_{number}"}}
+        await store.create(new_run(f"run_{number}", **fields), None)
+
+    async def found(text: str, cursor: str | None = None) -> tuple[list[str], str | None]:
+        page = await store.list_runs(RunFilter(text=text), 2, cursor)
+        return [run.id for run in page.runs], page.cursor
+
+    assert await found("KEY_3") == (["run_3"], None)
+    assert await found("100%_4") == (["run_4"], None)
+    assert await found("team=") == (["run_5", "run_4"], "run_4")
+    assert await found("100%4") == ([], None)
+    assert await found("r_n_3") == ([], None)
+    assert await found("flow") == (["run_5", "run_4"], "run_4")
+    monkeypatch.setattr(queries, "SEARCHED", 2)  # then pages may be empty, and not the last
+    assert await found("key_1") == ([], "run_4")
+    assert await found("key_1", "run_4") == ([], "run_2")
+    assert await found("key_1", "run_2") == (["run_1"], "run_0")
+    assert await found("key_1", "run_0") == ([], None)
 
 
 async def test_an_append_with_an_old_fence_is_refused_whole(store: Store, make: Open):

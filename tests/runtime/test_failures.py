@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import types
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StepFailed
+from holdfast.errors import BudgetExceeded, RetryableError, StepFailed
 from holdfast.runtime import failures
 
 DEFINITION = "class Declined(Exception):\n    pass\n"
@@ -22,6 +24,17 @@ def module(name: str) -> types.ModuleType:
     exec(DEFINITION, made.__dict__)
     made.Declined.__module__ = name
     return made
+
+
+def test_amounts_and_durations_come_back_as_such() -> None:
+    spent = BudgetExceeded("too much", scope="run:x", limit=Decimal("9.5"), spent=Decimal("0.10"))
+    again = failures.rebuild(failures.describe(spent))
+    assert isinstance(again, BudgetExceeded)
+    assert (again.limit, again.spent, again.scope) == (Decimal("9.5"), Decimal("0.10"), "run:x")
+    busy = failures.rebuild(
+        failures.describe(RetryableError("busy", retry_after=timedelta(days=1)))
+    )
+    assert isinstance(busy, RetryableError) and busy.retry_after == timedelta(days=1)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from holdfast.server.app import create_app
 from holdfast.server.serving import bind, port_of, serve
 from holdfast.server.settings import ServerSettings
 
+from . import jobs  # noqa: F401 - so that its workflows are known
+
 TOKEN = "a token of more than sixteen characters"
 
 

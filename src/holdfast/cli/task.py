@@ -8,12 +8,11 @@ import sys
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
-from holdfast.agents.code import Evaluation, demo, evaluate_code
+from holdfast.agents.code import Evaluation, evaluate_code
 from holdfast.agents.code.languages import language_named
 from holdfast.agents.code.settings import load
 from holdfast.cli import output
 from holdfast.cli.follow import Lines, follow
-from holdfast.cli.progress import Progress, costs
 from holdfast.cli.runs import ending, run_json, show_hint
 from holdfast.cli.starting import silent, start
 from holdfast.errors import UsageError
@@ -55,6 +54,8 @@ async def _follow(options: argparse.Namespace, engine: Engine, run_id: str) -> i
     if options.json:
         run, journal = await follow(engine, run_id, silent)
     else:
+        from holdfast.cli.progress import Progress
+
         output.note(run_id)
         progress = Progress(run_id)
         lines = Lines(sys.stderr, engine, progress.line)
@@ -80,6 +81,9 @@ async def _evaluation(run: Run) -> Evaluation | None:
 
 async def _closing(run: Run, evaluation: Evaluation, most: int, files: list[Path]) -> str:
     """The last line: verdict, time, tokens, cost, files."""
+    from holdfast.agents.code import demo
+    from holdfast.cli.progress import costs
+
     verdict = (
         f"passed on attempt {evaluation.attempts} of {most}"
         if evaluation.passed

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from datetime import timedelta
+from decimal import Decimal
 from importlib.machinery import ModuleSpec
 from pathlib import PurePath
 from typing import Any
@@ -34,7 +36,7 @@ def describe(error: BaseException) -> ErrorInfo:
 def _recipe(error: BaseException) -> dict[str, Any] | None:
     """How to make the error again, if doing so gives the same."""
     kind = type(error)
-    state = {name: value for name, value in vars(error).items() if name != "__notes__"}
+    state = {name: _packed(each) for name, each in vars(error).items() if name != "__notes__"}
     recipe = {
         "module": _module_of(kind),
         "name": kind.__qualname__,
@@ -52,6 +54,25 @@ def _recipe(error: BaseException) -> dict[str, Any] | None:
     return recipe if again is not None and again.args == error.args else None
 
 
+def _packed(value: Any) -> Any:
+    """Amounts and durations, which errors carry and JSON does not know."""
+    if isinstance(value, Decimal):
+        return {"$decimal": str(value)}
+    if isinstance(value, timedelta):
+        return {"$seconds": value.total_seconds()}
+    return value
+
+
+def _unpacked(value: Any) -> Any:
+    match value:
+        case {"$decimal": str(text)}:
+            return Decimal(text)
+        case {"$seconds": float(number)}:
+            return timedelta(seconds=number)
+        case _:
+            return value
+
+
 def _module_of(kind: type) -> str:
     return _main_name() if kind.__module__ == "__main__" else kind.__module__
 
@@ -66,7 +87,7 @@ def _make(recipe: dict[str, Any]) -> Exception | None:
         return None
     made = found.__new__(found, *recipe["args"])
     made.args = tuple(recipe["args"])
-    made.__dict__.update(recipe["state"])
+    made.__dict__.update({name: _unpacked(each) for name, each in recipe["state"].items()})
     return made
 
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from holdfast import endings
 from holdfast.errors import NotFound, SandboxUnavailable, UsageError
@@ -29,15 +29,13 @@ from holdfast.sandbox.observer import Observer
 from holdfast.sandbox.pool import Pool
 from holdfast.sandbox.recording import StoreObserver
 from holdfast.sandbox.runtimes import DEFAULT_PACKAGES
+from holdfast.sandbox.settings import DEFAULT_POOL, BackendName, IsolationName, load
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder, default_state
 
 if TYPE_CHECKING:
     from holdfast.sandbox.sandbox import Sandbox
 
-BackendName = Literal["auto", "namespace", "gvisor", "microvm"]
-IsolationName = Literal["namespace", "gvisor", "microvm"]
-DEFAULT_POOL = 2
 _REFILL_AFTER = 0.02  # seconds: first the caller's first command, then the next sandbox
 
 
@@ -59,7 +57,11 @@ class Host:
         pool: int = DEFAULT_POOL,
         packages: tuple[str, ...] = DEFAULT_PACKAGES,
         use_cgroups: bool = True,
+        backend: BackendName = "auto",
+        min_isolation: IsolationName | None = None,
     ) -> None:
+        self._preferred: BackendName = backend
+        self._floor = min_isolation
         self.state = Path(state) if state is not None else default_state()
         self.swept = leftovers.sweep(str(self.state))
         self.folder = HostFolder(self.state)
@@ -102,12 +104,14 @@ class Host:
 
     async def choose(self, name: BackendName, at_least: IsolationName | None) -> Backend:
         """The named backend, or the strongest that works; never a weaker one than asked."""
-        floor = Isolation[at_least.upper()] if at_least else Isolation.NAMESPACE
+        name = name if name != "auto" else self._preferred
+        floors = [Isolation[each.upper()] for each in (at_least, self._floor) if each]
+        floor = max(floors, default=Isolation.NAMESPACE)
         if name != "auto":
             backend = self.backend(name)
             if backend.isolation < floor:
                 raise SandboxUnavailable(
-                    f"backend {name!r} is weaker than min_isolation={at_least!r}",
+                    f"backend {name!r} is weaker than min_isolation={floor.name.lower()!r}",
                     hint="ask for a stronger backend, or for less isolation",
                 )
             return backend
@@ -221,7 +225,13 @@ def default_host() -> Host:
     """This process's host, made on first use."""
     global _default
     if _default is None or _default.closed:
-        _default = Host(pool=int(os.environ.get("HOLDFAST_SANDBOX_POOL", DEFAULT_POOL)))
+        settings = load()
+        _default = Host(
+            settings.dir,
+            pool=settings.pool,
+            backend=settings.backend,
+            min_isolation=settings.min_isolation,
+        )
         _default.observers.append(StoreObserver())
         atexit.register(_default.close)
     return _default

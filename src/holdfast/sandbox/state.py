@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.ids import new_id
+from holdfast.sandbox.settings import load
 
 
 def default_state() -> Path:
-    """`HOLDFAST_SANDBOX_DIR`, or the place for such things on this system."""
-    chosen = os.environ.get("HOLDFAST_SANDBOX_DIR")
+    """What the settings name (`HOLDFAST_SANDBOX_DIR`), or the place for such things here."""
+    chosen = load().dir
     if chosen:
         return Path(chosen)
     if os.geteuid() == 0:
@@ -41,8 +42,11 @@ class HostFolder:
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         (state / "snapshots").mkdir(exist_ok=True, mode=0o755)
         self.path.mkdir(parents=True, mode=0o700)
-        self._lease = os.open(self.path / "lease", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Locked before it has its name: a lease that nobody holds is one to sweep up after.
+        draft = self.path / "lease.draft"
+        self._lease = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lease, fcntl.LOCK_EX)
+        draft.rename(self.path / "lease")
         (self.path / "sandboxes").mkdir()
         (self.path / "view").mkdir()
 

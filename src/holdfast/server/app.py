@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import Match
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError, UsageError
@@ -40,6 +41,9 @@ from holdfast.server.openapi import use_document
 from holdfast.server.replies import Json, error_reply, from_http
 from holdfast.server.security import Gatekeeper, Guard
 from holdfast.server.settings import ServerSettings
+from holdfast.store.sandboxes import SandboxRecords
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -67,6 +71,7 @@ def create_app(
     app.state.engine = engine
     app.state.settings = settings
     app.state.gateway = gateway
+    app.state.sandboxes = SandboxRecords(engine.store.name)
     app.state.gatekeeper = Gatekeeper(settings)
     app.state.feed = Feed(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams
@@ -89,6 +94,7 @@ def create_app(
 async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     yield
     await app.state.feed.close()
+    await app.state.sandboxes.close()
 
 
 def _add_pages(app: FastAPI) -> None:
@@ -141,8 +147,21 @@ async def _of_framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error, BadBody):
         return error_reply(error.error)
-    path = request.url.path[:200]
-    return error_reply(from_http(error, request.method, path), error.headers)
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if error.status_code == 405:
+        headers["allow"] = ", ".join(_methods_here(request))
+    return error_reply(from_http(error, request.method, request.url.path[:200]), headers)
+
+
+def _methods_here(request: Request) -> list[str]:
+    """What a path takes; a route alone knows only its own method."""
+    routes = request.app.routes
+    scopes = {method: {**request.scope, "method": method} for method in METHODS}
+    return [
+        method
+        for method, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in routes)
+    ]
 
 
 async def _unexpected(_request: Request, error: Exception) -> Response:

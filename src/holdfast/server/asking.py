@@ -17,6 +17,7 @@ from holdfast.records import Run
 from holdfast.runtime.engine import Engine
 from holdfast.server.live import Feed
 from holdfast.server.settings import ServerSettings
+from holdfast.store.sandboxes import SandboxRecords
 
 
 async def _engine(request: Request) -> Engine:
@@ -36,10 +37,15 @@ async def _gateway(request: Request) -> Gateway:
     return cast("Gateway | None", request.app.state.gateway) or default_gateway()
 
 
+async def _sandboxes(request: Request) -> SandboxRecords:
+    return cast("SandboxRecords", request.app.state.sandboxes)
+
+
 TheEngine = Annotated[Engine, Depends(_engine)]
 TheSettings = Annotated[ServerSettings, Depends(_settings)]
 TheFeed = Annotated[Feed, Depends(_feed)]
 TheGateway = Annotated[Gateway, Depends(_gateway)]
+TheSandboxes = Annotated[SandboxRecords, Depends(_sandboxes)]
 
 
 async def the_run(engine: TheEngine, run_id: str) -> Run:

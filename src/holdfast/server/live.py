@@ -25,7 +25,9 @@ from holdfast.server.views import event_json
 
 log = logging.getLogger("holdfast")
 
-PAGE = 200
+PAGE = 100
+PIECE_BYTES = 64 * 1024
+"""About so much is sent at a time; it is all that a client who does not take it holds up."""
 KEPT = 2000
 KEPT_BYTES = 8 * 1024 * 1024
 PAUSE_SECONDS = 0.02
@@ -57,6 +59,8 @@ class Feed:
         """Everything behind this place, up to `_end`, is kept."""
         self._end = 0
         self._readers: set[_Reader] = set()
+        self._damaged: set[str] = set()
+        """What was told of it; once is enough."""
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self.closed = asyncio.Event()
@@ -86,10 +90,11 @@ class Feed:
                 reader.signal.clear()
                 ended = asks_for_end and await self._has_ended(run_id)
                 items, place, more = await self._behind(place, run_id, from_store=ended)
-                for item in items:
-                    asks_for_end = asks_for_end or (run_id is not None and item.type in RUN_ENDS)
-                    if not types or item.type.startswith(tuple(types)):
-                        yield item.frame
+                if run_id is not None and any(item.type in RUN_ENDS for item in items):
+                    asks_for_end = True
+                frames = [i.frame for i in items if not types or i.type.startswith(tuple(types))]
+                if frames:
+                    yield b"".join(frames)
                 if more:
                     continue
                 if ended:
@@ -155,13 +160,19 @@ class Feed:
         `from_store`: all that is recorded by now; what is kept may be a moment behind.
         """
         if place >= self._floor and not from_store:
-            return self._newest(place, run_id), max(place, self._end), False
-        end = self._end  # asked first: what is up to here is in the store
-        page = await self._page(place, run_id)
-        items = [_item(event) for event in page]
-        if len(page) == PAGE:
-            return items, page[-1].log, True
-        return items, max([place, end, *(event.log for event in page)]), False
+            items, end, more = self._newest(place, run_id), max(place, self._end), False
+        else:
+            end = max(place, self._end)  # asked first: what is up to here is in the store
+            page = await self._page(place, run_id)
+            items, more = [_item(event) for event in page], len(page) == PAGE
+        size = 0
+        for count, item in enumerate(items, 1):
+            size += len(item.frame)
+            if size > PIECE_BYTES and count < len(items):
+                return items[:count], item.log, True
+        if items and (more or items[-1].log > end):
+            end = items[-1].log
+        return items, end, more
 
     def _newest(self, place: int, run_id: str | None) -> list[Item]:
         found: list[Item] = []
@@ -176,7 +187,9 @@ class Feed:
         try:
             return await self._engine.store.log(after, PAGE, run_id)
         except CorruptEvent as error:
-            log.warning("the live feed leaves out what is damaged: %s", error)
+            if error.message not in self._damaged:
+                self._damaged.add(error.message)
+                log.warning("the live feed leaves out what is damaged: %s", error)
         return await self._sound(after, run_id)
 
     async def _sound(self, after: int, run_id: str | None) -> list[Event]:

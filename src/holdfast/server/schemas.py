@@ -221,8 +221,48 @@ class CallShown(Told):
     message: str | None
 
 
+class SandboxShown(Told):
+    """A sandbox that a run made."""
+
+    id: str
+    backend: str
+    isolation: str
+    runtime: str
+    network: list[str]
+    step: str | None
+    step_key: str | None
+    attempt: int | None
+    created_at: float
+    stopped_at: float | None
+    stopped_because: str | None
+
+
+class CommandShown(Told):
+    """A command in a sandbox, with the end of what it wrote."""
+
+    id: str
+    sandbox_id: str
+    argv: list[str]
+    cwd: str
+    step: str | None
+    step_key: str | None
+    attempt: int | None
+    started_at: float
+    ended_at: float | None
+    ended: str | None
+    exit_code: int | None
+    signal: int | None
+    seconds: float | None
+    limits_hit: list[str]
+    stdout: str
+    stderr: str
+    stdout_cut: int = Field(description="bytes before, which are not kept")
+    stderr_cut: int
+
+
 class Totals(Told):
     steps: int
+    commands: int
     calls: int
     input_tokens: int
     output_tokens: int
@@ -239,6 +279,8 @@ class RunDetail(RunShown):
     log: int = Field(description="place of its newest event in the log: follow it from here")
     steps: list[StepShown]
     calls: list[CallShown]
+    sandboxes: list[SandboxShown]
+    commands: list[CommandShown]
     totals: Totals
     cut: dict[Literal["input", "result"], Cut] = {}
 

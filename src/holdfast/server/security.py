@@ -204,31 +204,28 @@ class Guard:
             return
         send = _with_headers(send)
         headers = Headers(scope=scope)
+        unread = scope["method"] not in SAFE_METHODS
         try:
             way = self._admit(scope, headers)
-            body = await self._body(scope, headers, receive, way)
+            if unread:
+                body = await self._read(headers, receive)
+                unread = False
+                self._check_body(scope["path"], headers, body, way)
+                receive = replay(body, receive)
         except ClientGone:
             return
         except HoldfastError as error:
-            await self._refuse(scope, headers, error, receive, send)
+            if unread and not isinstance(error, TooSlow):
+                await discard(receive, 4 * self._settings.max_body)
+            reply = _login_redirect(scope, headers) if isinstance(error, LoginRequired) else None
+            reply = reply or error_reply(error, {"connection": "close"} if unread else {})
+            await reply(scope, receive, send)
             return
-        if body is not None:
-            receive = replay(body, receive)
         await self._app(scope, receive, send)
 
-    async def _refuse(
-        self, scope: Scope, headers: Headers, error: HoldfastError, receive: Receive, send: Send
-    ) -> None:
-        reply = _login_redirect(scope, headers) if isinstance(error, LoginRequired) else None
-        if reply is None:
-            closing: dict[str, str] = {}
-            if scope["method"] not in SAFE_METHODS:
-                # What is left of the request is not read: the connection can't be used again.
-                closing = {"connection": "close"}
-                if not isinstance(error, TooSlow):
-                    await discard(receive, 4 * self._settings.max_body)
-            reply = error_reply(error, closing)
-        await reply(scope, receive, send)
+    async def _read(self, headers: Headers, receive: Receive) -> bytes:
+        limit, seconds = self._settings.max_body, self._settings.body_seconds
+        return await read_body(receive, headers.get("content-length"), limit, seconds)
 
     def _admit(self, scope: Scope, headers: Headers) -> Way:
         client = scope.get("client")
@@ -249,16 +246,9 @@ class Guard:
             check_site(method, headers)
         return way
 
-    async def _body(
-        self, scope: Scope, headers: Headers, receive: Receive, way: Way
-    ) -> bytes | None:
-        if scope["method"] in SAFE_METHODS:
-            return None
-        limit, seconds = self._settings.max_body, self._settings.body_seconds
-        body = await read_body(receive, headers.get("content-length"), limit, seconds)
-        path = scope["path"]
+    def _check_body(self, path: str, headers: Headers, body: bytes, way: Way) -> None:
         if path.startswith(HOOKS) or path == "/login":
-            return body
+            return
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         is_json = kind == "application/json"
         if path.startswith("/api/"):
@@ -270,7 +260,6 @@ class Guard:
         elif way != "bearer" and not is_json:
             given = headers.get("x-csrf-token") or _field(body, kind, "csrf")
             self._keeper.check_csrf(given, self._keeper.login_of(headers))
-        return body
 
 
 def _field(body: bytes, kind: str, name: str) -> str | None:

@@ -69,6 +69,7 @@ class EventStream(Response):
                 if abort is not None:
                     abort()
                 return  # without an end of the body: the client knows that it missed some
+            await asyncio.sleep(0)  # sending need not wait, and others want to run
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from holdfast.records import ErrorInfo, Event, Run, Step
 from holdfast.records.calls import Call
+from holdfast.records.sandboxes import CommandRecord, SandboxRecord
 from holdfast.runtime.steps_view import steps_of
 
 SHOWN_BYTES = 64 * 1024
@@ -61,8 +64,17 @@ def _put(shown: dict[str, Any], name: str, event: Event, value: bytes, limit: in
         shown.setdefault("cut", {})[name] = {"bytes": len(value), "url": url}
 
 
+@dataclass(frozen=True)
+class Doings:
+    """What a run's steps did elsewhere: with models and in sandboxes."""
+
+    calls: Sequence[Call] = ()
+    sandboxes: Sequence[SandboxRecord] = ()
+    commands: Sequence[CommandRecord] = ()
+
+
 def run_detail(
-    run: Run, journal: Sequence[Event], calls: Sequence[Call], limit: int = SHOWN_BYTES
+    run: Run, journal: Sequence[Event], doings: Doings, limit: int = SHOWN_BYTES
 ) -> dict[str, Any]:
     """A run with everything that is known of it."""
     last = journal[-1]
@@ -81,8 +93,11 @@ def run_detail(
     steps = steps_of(journal)
     values = {id(event.value): event for event in journal if event.value is not None}
     shown["steps"] = [_step_json(step, values, limit) for step in steps]
-    shown["calls"] = [call_json(call) for call in calls]
-    shown["totals"] = {**totals(calls), "steps": len(steps)}
+    shown["calls"] = [call_json(call) for call in doings.calls]
+    shown["sandboxes"] = [sandbox_json(sandbox) for sandbox in doings.sandboxes]
+    shown["commands"] = [command_json(command) for command in doings.commands]
+    counts = {"steps": len(steps), "commands": len(doings.commands)}
+    shown["totals"] = {**totals(doings.calls), **counts}
     return shown
 
 
@@ -148,6 +163,51 @@ def call_json(call: Call) -> dict[str, Any]:
         "error": None if end is None else end.error,
         "message": None if end is None else end.message,
     }
+
+
+def sandbox_json(sandbox: SandboxRecord) -> dict[str, Any]:
+    """A sandbox that a run made."""
+    return {
+        "id": sandbox.id,
+        "backend": sandbox.backend,
+        "isolation": sandbox.isolation,
+        "runtime": sandbox.runtime,
+        "network": list(sandbox.network),
+        "step": sandbox.step,
+        "step_key": sandbox.step_key,
+        "attempt": sandbox.attempt,
+        "created_at": sandbox.created_at.timestamp(),
+        "stopped_at": _seconds(sandbox.stopped_at),
+        "stopped_because": sandbox.stopped_because,
+    }
+
+
+def command_json(command: CommandRecord) -> dict[str, Any]:
+    """A command in a sandbox, with the end of what it wrote."""
+    return {
+        "id": command.id,
+        "sandbox_id": command.sandbox_id,
+        "argv": list(command.argv),
+        "cwd": command.cwd,
+        "step": command.step,
+        "step_key": command.step_key,
+        "attempt": command.attempt,
+        "started_at": command.started_at.timestamp(),
+        "ended_at": _seconds(command.ended_at),
+        "ended": command.ended,
+        "exit_code": command.exit_code,
+        "signal": command.signal,
+        "seconds": command.seconds,
+        "limits_hit": list(command.limits_hit),
+        "stdout": command.stdout_tail,
+        "stderr": command.stderr_tail,
+        "stdout_cut": command.stdout_cut,
+        "stderr_cut": command.stderr_cut,
+    }
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
 
 
 def totals(calls: Sequence[Call]) -> dict[str, Any]:

@@ -30,8 +30,7 @@ _PAUSE = 0.02  # seconds before each piece of an answer, so that there is someth
 class Known:
     """A task it knows."""
 
-    title: str
-    """The task as one would put it."""
+    name: str
     words: frozenset[str]
     """A task that has one of these is this one."""
     language: str
@@ -44,14 +43,14 @@ def known_tasks() -> tuple[Known, ...]:
     """The tasks it knows."""
     folder = resources.files("holdfast.agents.code") / "demo_tasks"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".md")), key=lambda f: f.name)
-    return tuple(_read(file.read_text(encoding="utf-8")) for file in files)
+    return tuple(_read(f.name.removesuffix(".md"), f.read_text(encoding="utf-8")) for f in files)
 
 
-def _read(text: str) -> Known:
-    title, facts, *_ = text.split("\n", 2)
+def _read(name: str, text: str) -> Known:
+    _, facts, *_ = text.split("\n", 2)
     words, _, language = facts.partition(" in ")
     return Known(
-        title.removeprefix("# "),
+        name,
         frozenset(words.removeprefix("Known by ").split(", ")),
         language.strip().lower(),
         {name: body.strip() for name, body in _SECTION.findall(text)},
@@ -84,12 +83,10 @@ def answer(request: Request) -> Say:
 
 
 def _does_not_know() -> str:
-    tasks = "; ".join(f"{known.title} ({known.language})" for known in known_tasks())
-    return f"I am the scripted demo model and know only these tasks: {tasks}. {_real()}"
+    names = ", ".join(f"{known.name} ({known.language})" for known in known_tasks())
+    return f"the scripted demo model knows only {names}; for others a real model is needed"
 
 
-def _real() -> str:
-    return f"For others a real model is needed: {HOW_TO_GET_ONE}."
-
-
-ScriptedModel("demo", answer).register()
+def register() -> None:
+    """Make it known as `scripted/demo`."""
+    ScriptedModel("demo", answer).register()

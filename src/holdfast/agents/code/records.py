@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Literal
 
 from holdfast.agents.code.languages import LanguageName
+
+Side = Literal["code", "tests"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,25 @@ class Draft:
     """Why the reply can't be used, if it can't."""
     disputes: str | None = None
     """Why the tests are wrong, if that is what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How the tests went."""
+
+    passed: bool
+    summary: str
+    """In a few words: `5 passed`, or the line that says what failed."""
+    error: str | None = None
+    """What the model is told, bounded."""
+    output: str = ""
+    """The end of what was printed."""
+    failing: tuple[str, ...] = ()
+    """The tests that failed, by name."""
+    side: Side | None = None
+    """Where the fault lies, if that is clear by itself."""
+    seconds: float = 0.0
+    sandbox: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

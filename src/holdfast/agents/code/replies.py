@@ -75,7 +75,7 @@ def _block(lines: list[str], indent: str, label: str) -> Block:
 
 
 def _tagged(text: str) -> list[Block]:
-    return [Block(match[2], match[0].split(">")[0]) for match in _TAG.finditer(text)]
+    return [Block(match[2], f"\n{match[0].split('>')[0]}") for match in _TAG.finditer(text)]
 
 
 def _in_json(text: str) -> list[Block]:
@@ -86,7 +86,7 @@ def _in_json(text: str) -> list[Block]:
     if not isinstance(data, dict):
         return []
     found = cast("dict[str, Any]", data)
-    return [Block(value, key) for key, value in found.items() if isinstance(value, str)]
+    return [Block(value, f"\n{key}") for key, value in found.items() if isinstance(value, str)]
 
 
 def _bare(text: str, language: Language) -> str | None:

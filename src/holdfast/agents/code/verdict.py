@@ -14,11 +14,12 @@ import json
 import secrets
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 from holdfast.agents.code.excerpt import tail
 from holdfast.agents.code.hollow import hollowed
 from holdfast.agents.code.languages import Language
+from holdfast.agents.code.records import Side, Verdict
 from holdfast.errors import SandboxFileError, SandboxGone
 from holdfast.sandbox import CommandResult, Ended, Limit, Sandbox
 
@@ -28,8 +29,6 @@ _MOST_OUTPUT = "1mb"
 _SPARE_SECONDS = 2.0
 """Between the dump of where a program hangs and its end."""
 
-Side = Literal["code", "tests"]
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -38,25 +37,6 @@ class Limits:
     seconds: float = 30.0
     memory: str = "1gb"
     pids: int = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """How the tests went."""
-
-    passed: bool
-    summary: str
-    """In a few words: `5 passed`, or the line that says what failed."""
-    error: str | None = None
-    """What the model is told, bounded."""
-    output: str = ""
-    """The end of what was printed."""
-    failing: tuple[str, ...] = ()
-    """The tests that failed, by name."""
-    side: Side | None = None
-    """Where the fault lies, if that is clear by itself."""
-    seconds: float = 0.0
-    sandbox: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

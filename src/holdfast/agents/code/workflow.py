@@ -12,21 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from holdfast.agents.code import asking, records, toolchain
+from holdfast.agents.code import asking, records
 from holdfast.agents.code.guard import corrected
 from holdfast.agents.code.languages import Language, LanguageName, language_named
-from holdfast.agents.code.models import choose
-from holdfast.agents.code.records import Draft, Evaluation, Plan
-from holdfast.agents.code.settings import load
-from holdfast.agents.code.verdict import Limits, Side, Verdict, judge
-from holdfast.agents.code.writing import write
+from holdfast.agents.code.records import Draft, Evaluation, Plan, Side, Verdict
 from holdfast.errors import BudgetExceeded, UsageError
-from holdfast.gateway import default_gateway
-from holdfast.gateway.prices import NANO
-from holdfast.records.calls import SpendLimit
 from holdfast.runtime.context import set_attributes, step_context
 from holdfast.runtime.definitions import step, workflow
-from holdfast.sandbox import Sandbox
 
 MOST_ATTEMPTS = 20
 MOST_PROMPT = 100_000
@@ -166,7 +158,8 @@ def _corrected(state: _Healing, draft: Draft) -> bool:
     return True
 
 
-# --- the steps ---
+# --- the steps: the gateway and the sandbox are loaded by those that need them, so that a run
+# --- begins at once
 
 
 @step(retries=2, timeout="20m")
@@ -178,19 +171,11 @@ async def prepare(
     packages: tuple[str, ...],
 ) -> Plan:
     """Settle the models, set the run's budget, make the sandbox's packages ready."""
-    gateway, settings = default_gateway(), load()
-    because = "named for this run"
-    if model is None:
-        chosen = await choose(gateway, settings)
-        model, because = chosen.model, chosen.because
-    for each in (model, test_model or model):
-        gateway.routes.candidates(each)  # raises for a model that can't be had here
-    limit = budget if budget is not None else settings.budget
-    if limit is not None:
-        scope = f"run:{step_context().run_id}"
-        await gateway.ledger.set_limit(SpendLimit(scope, usd=int(limit * NANO)))
-    await toolchain.ready(language_named(language), packages)
-    return Plan(model, test_model or settings.test_model or model, because)
+    from holdfast.agents.code.preparing import settle
+
+    spoken = language_named(language)
+    run_id = step_context().run_id
+    return await settle(run_id, spoken, model, test_model, budget, packages)
 
 
 @step(retries=3, timeout="15m")
@@ -204,6 +189,8 @@ async def generate_code(
     tests_stand: bool,
 ) -> Draft:
     """Have the program written, or corrected after its tests failed."""
+    from holdfast.agents.code.writing import write
+
     language = language_named(task.language)
     system = asking.for_code(language, task.packages)
     if previous is None or tests is None or error is None:
@@ -226,6 +213,8 @@ async def generate_tests(
     attempt: int,
 ) -> Draft:
     """Have the tests written, or corrected where they are wrong."""
+    from holdfast.agents.code.writing import write
+
     language = language_named(task.language)
     system = asking.for_tests(language)
     if previous is None or error is None:
@@ -253,15 +242,6 @@ def _importing(draft: Draft, code: Draft, language: Language) -> Draft:
 @step(retries=2, timeout="10m")
 async def run_tests(task: records.Task, code: str, tests: str, attempt: int) -> Verdict:
     """Run the tests on the program in a fresh sandbox."""
-    language, settings = language_named(task.language), load()
-    limits = Limits(settings.test_timeout, settings.memory, settings.pids)
-    source = await toolchain.ready(language, task.packages)
-    sandbox = await Sandbox.create(
-        runtime=language.runtime,
-        timeout=2 * limits.seconds + 30,
-        memory=limits.memory,
-        pids=limits.pids,
-        source=source,
-    )
-    async with sandbox:
-        return await judge(sandbox, language, code, tests, limits)
+    from holdfast.agents.code.trial import try_out
+
+    return await try_out(task, code, tests)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from holdfast.agents.code import demo
 from holdfast.agents.code.languages import Language
 from holdfast.agents.code.records import Draft
 from holdfast.agents.code.replies import code_in
@@ -16,6 +17,8 @@ _WRONG = re.compile(
 )
 _MOST_NOTE = 2000
 
+demo.register()  # here, where models are asked: whoever goes on with a run must know it too
+
 
 async def write(model: str, system: str, prompt: str, language: Language, *, tests: bool) -> Draft:
     """Ask the model; what it wrote, or why that can't be used."""
@@ -23,7 +26,8 @@ async def write(model: str, system: str, prompt: str, language: Language, *, tes
     filename = language.test_file if tests else language.code_file
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         words = reply.refusal or reply.text or "it gave no reason"
-        raise FatalError(f"{model} declined the task: {words}")
+        hint = demo.HOW_TO_GET_ONE if model == demo.MODEL else None
+        raise FatalError(f"{model} declined the task: {words}", hint=hint)
     code = code_in(reply.text, language, tests=tests)
     said, disputes = _said(reply.text)
     if disputes is not None and not tests:

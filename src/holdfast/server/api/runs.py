@@ -23,6 +23,7 @@ from holdfast.server.asking import (
     TheFeed,
     TheGateway,
     TheRun,
+    TheSandboxes,
     TheSettings,
     wants_json,
 )
@@ -39,6 +40,7 @@ from holdfast.server.schemas import (
 )
 from holdfast.server.sse import EventStream
 from holdfast.store.base import RunFilter
+from holdfast.store.sandboxes import SandboxFilter
 
 router = APIRouter(prefix="/api/runs", tags=["runs"], route_class=StrictRoute, responses=ERRORS)
 
@@ -52,6 +54,7 @@ STREAM: dict[int | str, dict[str, Any]] = {
 
 LARGEST = 2**63 - 1
 MAX_CALLS = 10_000
+MAX_COMMANDS = 1000
 LONG_JOURNAL = 500
 """Longer ones are put together in a thread, so that runs don't wait for it."""
 RUN_ID = re.compile(r"run_[0-9A-HJKMNP-TV-Z]{26}")
@@ -140,14 +143,18 @@ def attribute(text: str) -> tuple[str, Any]:
 
 
 @router.get("/{run_id}", response_model=RunDetail)
-async def show_run(engine: TheEngine, gateway: TheGateway, run: TheRun) -> Response:
-    """A run with its steps, its model calls, and what they came to."""
+async def show_run(
+    engine: TheEngine, gateway: TheGateway, sandboxes: TheSandboxes, run: TheRun
+) -> Response:
+    """A run with its steps, model calls and sandbox commands, and what they came to."""
     journal = await engine.store.load(run.id)  # asked after the run: a result is in it
     calls = await gateway.ledger.calls(run_id=run.id, limit=MAX_CALLS)
-    calls.reverse()
+    made = await sandboxes.list(SandboxFilter(run_id=run.id), limit=MAX_COMMANDS)
+    commands = await sandboxes.commands(run_id=run.id, limit=MAX_COMMANDS)
+    doings = views.Doings(calls[::-1], made.sandboxes[::-1], commands.commands)
     if len(journal) > LONG_JOURNAL:
-        return await asyncio.to_thread(lambda: Json(views.run_detail(run, journal, calls)))
-    return Json(views.run_detail(run, journal, calls))
+        return await asyncio.to_thread(lambda: Json(views.run_detail(run, journal, doings)))
+    return Json(views.run_detail(run, journal, doings))
 
 
 @router.get("/{run_id}/events", response_model=EventPage, responses=STREAM)

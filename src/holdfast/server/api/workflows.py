@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header
 from starlette.responses import Response
 
+from holdfast.durations import seconds
 from holdfast.errors import UsageError
 from holdfast.runtime.client import create_run
 from holdfast.runtime.definitions import Workflow, find_workflow, registered
@@ -22,6 +23,7 @@ from holdfast.store.base import Created
 router = APIRouter(tags=["workflows"], route_class=StrictRoute, responses=ERRORS)
 
 MAX_KEY = 255
+MAX_DELAY = 10 * 366 * 86400.0
 
 IdempotencyKey = Annotated[
     str | None,
@@ -60,6 +62,8 @@ async def start_run(
 ) -> Response:
     """Start a run; it goes on durably in the background."""
     asked = body or StartRun()
+    if seconds(asked.delay) > MAX_DELAY:
+        raise UsageError("body.delay: a run can't be put off for more than ten years")
     workflow = find_workflow(name[:500]).options(
         key=checked_key(key), attributes=dict(asked.attributes), delay=asked.delay
     )

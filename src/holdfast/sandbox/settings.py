@@ -1,0 +1,30 @@
+"""The `[sandbox]` section: how this machine's sandboxes are made unless a call says otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast import config
+
+BackendName = Literal["auto", "namespace", "gvisor", "microvm"]
+DEFAULT_POOL = 2
+IsolationName = Literal["namespace", "gvisor", "microvm"]
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSettings:
+    """Settings of this process's sandboxes."""
+
+    backend: BackendName = "auto"
+    min_isolation: IsolationName | None = None
+    """Never less than this, whatever works here."""
+    pool: int = DEFAULT_POOL
+    """Sandboxes kept ready."""
+    dir: str | None = None
+    """Where their files, snapshots and leases are."""
+
+
+def load() -> SandboxSettings:
+    """From `holdfast.toml` and the environment."""
+    return config.section("sandbox", SandboxSettings)

@@ -1,0 +1,78 @@
+"""`holdfast run "task"`: live lines, files, exit codes, detaching and coming back."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+from .conftest import Holdfast, until
+
+HEALED = "Write longest_common_subsequence(a, b)"
+
+
+def test_a_task_is_solved_and_its_files_are_written(holdfast: Holdfast) -> None:
+    done = holdfast("run", "Write is_palindrome, ignoring case and punctuation")
+    assert done.code == 0
+    assert "passed on attempt 1 of 3" in done.out
+    assert "solution.py, test_solution.py" in done.out
+    lines = [line.split("  ")[0].strip() for line in done.err.splitlines()]
+    assert lines[1:4] == ["✓ generate code", "✓ generate tests", "✓ run tests"]
+    assert "scripted demo model, no AI" in done.err
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_solution.py"],
+        cwd=holdfast.folder,
+        check=True,
+    )
+
+
+def test_a_failure_heals_and_can_be_seen_to(holdfast: Holdfast) -> None:
+    done = holdfast("run", HEALED, "--json")
+    assert done.code == 0
+    told = json.loads(done.out)
+    assert told["result"]["passed"] and told["result"]["attempts"] == 2
+    verdicts = [s["output"]["passed"] for s in told["steps"] if s["name"] == "run_tests"]
+    assert verdicts == [False, True]
+    assert told["files"] == ["solution.py", "test_solution.py"]
+
+
+def test_other_files_of_these_names_are_not_written_over(holdfast: Holdfast) -> None:
+    (holdfast.folder / "solution.py").write_text("precious = True\n")
+    done = holdfast("run", "Write is_palindrome")
+    assert done.code == 0
+    assert (holdfast.folder / "solution.py").read_text() == "precious = True\n"
+    [folder] = holdfast.folder.glob("run_*")
+    assert (folder / "solution.py").exists()
+    holdfast("run", "Write is_palindrome", "--out", "made/here")
+    assert (holdfast.folder / "made/here/test_solution.py").exists()
+
+
+def test_a_task_the_demo_model_does_not_know_is_said_to_need_a_real_one(holdfast: Holdfast) -> None:
+    done = holdfast("run", "Write a chess engine")
+    assert done.code == 1
+    assert "a real model is needed" in done.err and "ANTHROPIC_API_KEY" in done.err
+    assert not list(holdfast.folder.glob("solution*"))
+
+
+def test_a_task_left_to_a_worker_is_carried_out_by_it(holdfast: Holdfast) -> None:
+    run_id = holdfast("run", HEALED, "--detach").out.strip()
+    assert holdfast.show(run_id)["status"] == "pending"
+    holdfast.spawn("worker")
+    watched = holdfast("runs", "watch", run_id)
+    assert watched.code == 0
+    assert holdfast.show(run_id)["result"]["passed"]
+
+
+def test_ctrl_c_detaches_and_the_run_goes_on_with_a_worker(holdfast: Holdfast) -> None:
+    running = holdfast.spawn("run", HEALED)
+    assert running.stderr is not None
+    run_id = running.stderr.readline().strip()
+    until(lambda: holdfast.show(run_id)["steps"] != [], "the first step")
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert f"holdfast runs watch {run_id}" in err
+    holdfast.spawn("worker")
+    assert holdfast("runs", "watch", run_id).code == 0
+    assert holdfast.show(run_id)["result"]["passed"]
