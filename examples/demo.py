@@ -1,154 +1,86 @@
-"""The demo: an order whose worker is killed with -9, twice, and which is fulfilled all the same.
+"""The demo: two tasks for the code agent, the second killed with -9 in the middle.
 
-The workflow is in order.py. This file plays the world around it: it starts workers as processes
-of their own, kills them, approves the order, and then compares what the journal says with what
-the steps really did (they keep a log of their own).
+Everything is real (the sandbox, the tests that are run, the verdicts, the recovery) but the
+model: without a key the built-in scripted one answers, which knows these tasks by heart and
+gets the second wrong at first.
 """
 
-import asyncio
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
 
-from order import Order, Shipment, fulfil
-
-from holdfast import RunHandle, open_engine, send_event, start
-from holdfast.records import Step
-
-ROOT = Path(__file__).parent.parent
-STORE = Path(os.environ.get("DEMO_STORE", ROOT / ".holdfast" / "demo.db"))
+FOLDER = Path(os.environ.get("DEMO_FOLDER", Path(__file__).parent.parent / ".holdfast" / "demo"))
+HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
 BESIDE_PYTHON = Path(sys.executable).with_name("holdfast")
-WIDTH = 32
+EASY = "Write is_palindrome, ignoring case and punctuation"
+HARD = "Write longest_common_subsequence(a, b), which returns the subsequence itself"
+MODEL = ["--model", "scripted/demo"]
 
 
-async def main() -> int:
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        for file in STORE.parent.glob(f"{STORE.name}*"):
-            file.unlink()  # the last demo's
-        try:
-            async with open_engine(STORE, worker=False):
-                await fulfil_an_order(log)
-        finally:
-            Worker.stop_all()
-        return judge(log)
+def main() -> int:
+    shutil.rmtree(FOLDER, ignore_errors=True)  # the last demo's
+    FOLDER.mkdir(parents=True)
+    say("The model here is scripted: no AI, no key, no cost. All else is real.\n")
+    command("run", EASY)
+    easy = subprocess.call([*HOLDFAST, "run", EASY, *MODEL, "--out", "palindrome"], cwd=FOLDER)
+
+    say("\nThe second one is killed as soon as its tests are written:\n")
+    command("run", HARD)
+    run_id = killed_after("generate tests")
+    say(f"$ kill -9\n\n$ holdfast worker &\n$ holdfast runs watch {run_id} --out lcs")
+    with Worker():
+        watched = subprocess.call([*HOLDFAST, "runs", "watch", run_id, "--out", "lcs"], cwd=FOLDER)
+    say("\nNo finished step was done again, and no finished model call was paid for twice.")
+    return easy or watched or where_to_look()
 
 
-async def fulfil_an_order(log: Path) -> None:
-    number = f"A-{int(time.time()) % 100_000}"
-    say(f"An order ({number}) is fulfilled by a worker that gets killed twice.\n")
-    run = await start(fulfil, Order(id=number, item="lamp"))
-    follower = Follower(run)
-
-    worker = Worker(log)
-    await follower.follow(lambda _: "begin pack" in lines(log))
-    await asyncio.sleep(0.2)
-    worker.kill("in the middle of packing")
-
-    worker = Worker(log)
-    await follower.follow(lambda steps: any(step.kind == "wait" for step in steps))
-    worker.kill("while the order waits for approval")
-
-    command("holdfast events send approval", "nobody is there to hear it")
-    await send_event("approval", {"order": number, "by": "you"})
-
-    Worker(log)
-    shipment = await run.result()
-    await follower.follow(lambda _: True)
-
-    say(f"\n   {run.id} completed: {shipment.note}, {shipment.tracking}\n")
-    draw(await run.steps())
+def killed_after(step: str) -> str:
+    """Start the second task in a process that is killed once this step is done; the run's id."""
+    process = subprocess.Popen(
+        [*HOLDFAST, "run", HARD, *MODEL], cwd=FOLDER, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    run_id = ""
+    for line in process.stderr:
+        say(line.rstrip())
+        run_id = run_id or line.split()[0]
+        if step in line:
+            break
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    return run_id
 
 
 class Worker:
-    """`holdfast worker examples/order.py`, as a process that can be killed."""
+    """`holdfast worker`, as long as the block lasts."""
 
-    started: ClassVar[list[subprocess.Popen[bytes]]] = []
-
-    def __init__(self, log: Path) -> None:
-        workflows = str(ROOT / "examples" / "order.py")
-        worker = [sys.executable, "-m", "holdfast.cli.main", "worker", workflows]
+    def __enter__(self) -> None:
         self._process = subprocess.Popen(
-            [*worker, "--store", str(STORE)],
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "ORDER_LOG": str(log)},
+            [*HOLDFAST, "worker"], cwd=FOLDER, stderr=subprocess.DEVNULL
         )
-        self.started.append(self._process)
-        command("holdfast worker examples/order.py", f"pid {self._process.pid}")
 
-    def kill(self, when: str) -> None:
-        command(f"kill -9 {self._process.pid}", when)
-        self._process.send_signal(signal.SIGKILL)
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
         self._process.wait()
 
-    @classmethod
-    def stop_all(cls) -> None:
-        for process in cls.started:
-            process.terminate()
-            process.wait()
 
-
-class Follower:
-    """Prints a run's steps as they finish."""
-
-    def __init__(self, run: RunHandle[Shipment]) -> None:
-        self._run = run
-        self._told: set[str] = set()
-
-    async def follow(self, until: Callable[[list[Step]], bool]) -> None:
-        happened = False
-        while not happened:
-            await asyncio.sleep(0.02)
-            steps = await self._run.steps()
-            happened = until(steps)
-            for step in steps:
-                if step.seconds is not None and step.key not in self._told:
-                    self._told.add(step.key)
-                    text = (step.output or b"").decode()
-                    say(f"   ✓ {step.name:<12} {step.seconds:4.1f} s  {text}")
-
-
-def draw(steps: list[Step]) -> None:
-    """The run's timeline, from its journal."""
-    first = min(step.started_at for step in steps)
-    last = max(step.ended_at or first for step in steps)
-    for step in steps:
-        seconds = step.seconds or 0.0
-        begin = int((step.started_at - first) / (last - first) * WIDTH)
-        length = max(int(seconds / (last - first) * WIDTH), 1)
-        bar = ("░" if step.kind == "wait" else "▇") * length
-        say(f"   {step.name:<12} {' ' * begin}{bar:<{WIDTH - begin}} {seconds:5.1f} s")
-
-
-def judge(log: Path) -> int:
-    """Compare what was done with what should have been: each step finished exactly once."""
-    done = Counter(lines(log))
-    names = sorted({line.split()[1] for line in done})
-    doubled = [name for name in names if done[f"end {name}"] != 1]
-    again = [name for name in names if done[f"begin {name}"] > 1]
-    say(f"\n   By the steps' own log: {len(names)} steps done, {len(doubled)} of them twice.")
-    if again:
-        say(f"   Begun again: {', '.join(again)}, which was under way when its worker was killed.")
+def where_to_look() -> int:
+    here = os.path.relpath(FOLDER)
     holdfast = "holdfast" if shutil.which("holdfast") else os.path.relpath(BESIDE_PYTHON)
-    say(f"\nSee it:   {holdfast} runs list --store {os.path.relpath(STORE)}")
-    say("Read on:  docs/guides/getting-started.md")
-    return 1 if doubled else 0
+    say(f"\nWhat it wrote   {here}/palindrome and {here}/lcs")
+    say(f"Look inside     {holdfast} serve --store {here}/.holdfast/holdfast.db")
+    say("Your own task   set ANTHROPIC_API_KEY or OPENAI_API_KEY (or start Ollama), then")
+    say(f'                {holdfast} run "…"')
+    return 0
 
 
-def lines(log: Path) -> list[str]:
-    return log.read_text().splitlines() if log.exists() else []
-
-
-def command(text: str, remark: str) -> None:
-    say(f"$ {text:<36} # {remark}")
+def command(*words: str) -> None:
+    say(f"$ holdfast {shlex.join(words)}")
 
 
 def say(text: str) -> None:
@@ -156,4 +88,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    sys.exit(main())

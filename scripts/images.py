@@ -22,6 +22,8 @@ COLOURS = [
     (re.compile(r"^\$ kill"), "#ff7b72"),
     (re.compile(r"^\$"), "#e6edf3"),
     (re.compile(r"^ +✓"), "#7ee787"),
+    (re.compile(r"^ +✗"), "#ff7b72"),
+    (re.compile(r"^passed"), "#e6edf3"),
     (re.compile(r"[▇░]"), "#79c0ff"),
     (re.compile(r"completed|By the steps"), "#e6edf3"),
 ]
@@ -55,8 +57,9 @@ def demo() -> str:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = [sys.executable, "examples/demo.py"]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, check=True,
+    )  # fmt: skip
     return done.stdout
 
 

@@ -8,12 +8,14 @@ import sys
 import holdfast
 
 NAMES = """
-Agent Backoff BudgetExceeded CodecError Concurrency CrashLoop Engine Failure FatalError HoldfastError
-NonDeterminismError NotFound NotInWorkflow ReceivedEvent Refused RetryableError RunCancelled
-RunFailed RunHandle RunStuck Sandbox Settings StepContext StepFailed StepTimeout StoreError
-TimedOut Unfinished UnknownWorkflow UsageError Webhook create_webhook generate_object generate_text get_run
-list_runs now open_engine patched random receive_webhook send_event set_attributes sleep start
-step step_context stream_text tool uuid4 wait_for_event workflow write_stream
+Agent Approval ApprovalRefused Backoff BudgetExceeded CodecError Concurrency CrashLoop Decision
+Engine Escalate Failure FatalError HoldfastError NonDeterminismError NotFound NotInWorkflow
+ReceivedEvent Refused RetryableError RunCancelled RunFailed RunHandle RunStuck Sandbox Settings
+StepContext StepFailed StepTimeout StoreError TimedOut Unfinished UnknownWorkflow UsageError
+Webhook approval approval_token create_webhook decide generate_object generate_text get_approval
+get_run list_approvals list_runs now open_engine patched random receive_webhook send_event
+set_attributes sleep start step step_context stream_text tool uuid4 wait_for_event workflow
+write_stream
 """
 
 

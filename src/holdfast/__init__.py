@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.errors import (
+        ApprovalRefused,
         BudgetExceeded,
         CodecError,
         CrashLoop,
@@ -36,8 +37,16 @@ if TYPE_CHECKING:
     )
     from holdfast.loop import (
         Agent,
+        Decision,
+        Escalate,
+        approval,
+        approval_token,
+        decide,
+        get_approval,
+        list_approvals,
         tool,
     )
+    from holdfast.records.approvals import Approval
     from holdfast.runtime.app import open_engine
     from holdfast.runtime.client import (
         RunHandle,
@@ -82,12 +91,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Agent",
+    "Approval",
+    "ApprovalRefused",
     "Backoff",
     "BudgetExceeded",
     "CodecError",
     "Concurrency",
     "CrashLoop",
+    "Decision",
     "Engine",
+    "Escalate",
     "Failure",
     "FatalError",
     "HoldfastError",
@@ -112,10 +125,15 @@ __all__ = [
     "UnknownWorkflow",
     "UsageError",
     "Webhook",
+    "approval",
+    "approval_token",
     "create_webhook",
+    "decide",
     "generate_object",
     "generate_text",
+    "get_approval",
     "get_run",
+    "list_approvals",
     "list_runs",
     "now",
     "open_engine",
@@ -138,6 +156,7 @@ __all__ = [
 
 _HOMES = {
     "holdfast.errors": (
+        "ApprovalRefused",
         "BudgetExceeded",
         "CodecError",
         "CrashLoop",
@@ -165,8 +184,16 @@ _HOMES = {
     ),
     "holdfast.loop": (
         "Agent",
+        "Decision",
+        "Escalate",
+        "approval",
+        "approval_token",
+        "decide",
+        "get_approval",
+        "list_approvals",
         "tool",
     ),
+    "holdfast.records.approvals": ("Approval",),
     "holdfast.runtime.app": ("open_engine",),
     "holdfast.runtime.client": (
         "RunHandle",

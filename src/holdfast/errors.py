@@ -53,7 +53,8 @@
         ├── RunStuck               awaited run can't go on by itself
         ├── NonDeterminismError    the code does not fit the journal
         ├── CrashLoop              the run keeps killing its workers
-        └── Unfinished             an agent stopped before it had an answer
+        ├── Unfinished             an agent stopped before it had an answer
+        └── ToolSourceLost         a server of tools is out of reach
 
 Each says what happened and where; `hint` says what to do about it.
 """
@@ -389,6 +390,10 @@ class ApprovalRefused(Refused):
     """A decision does not count: other arguments, a used or expired token, another run's."""
 
     http_status = 403
+
+
+class ToolSourceLost(RunError):
+    """A server that tools come from can't be reached, or was lost in the middle of a call."""
 
 
 # --- the server's ----------------------------------------------------------------------------

@@ -12,14 +12,12 @@ import secrets
 import time
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O, U
+_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 
 
 def _base32(number: int, length: int) -> str:
-    digits: list[str] = []
-    for _ in range(length):
-        number, digit = divmod(number, 32)
-        digits.append(_ALPHABET[digit])
-    return "".join(reversed(digits))
+    """`length` digits, an even number of them: two at a time is twice as quick."""
+    return "".join([_PAIRS[number >> at & 1023] for at in range(length * 5 - 10, -1, -10)])
 
 
 def new_id(prefix: str, *, at: float | None = None, entropy: bytes | None = None) -> str:

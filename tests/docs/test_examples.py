@@ -79,11 +79,24 @@ def test_an_output_is_compared_with_what_the_page_says(
     assert fits(expected, printed) is same
 
 
-def test_the_demo_kills_its_worker_and_no_finished_step_is_repeated(tmp_path: Path) -> None:
+def test_the_demo_solves_both_tasks_and_the_second_survives_being_killed(tmp_path: Path) -> None:
     demo = [sys.executable, str(ROOT / "examples" / "demo.py")]
-    environment = {**os.environ, "DEMO_STORE": str(tmp_path / "demo.db")}
+    environment = {**os.environ, "DEMO_FOLDER": str(tmp_path / "demo")}
     done = subprocess.run(
-        demo, env=environment, capture_output=True, text=True, timeout=90, check=False
+        demo, env=environment, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "passed on attempt 1 of 3" in done.stdout
+    assert "$ kill -9" in done.stdout
+    assert "passed on attempt 2 of 3" in done.stdout
+    assert (tmp_path / "demo/lcs/test_solution.py").exists()
+
+
+def test_an_order_is_fulfilled_though_its_worker_is_killed_twice(tmp_path: Path) -> None:
+    killed = [sys.executable, str(ROOT / "examples" / "killed_order.py")]
+    environment = {**os.environ, "DEMO_STORE": str(tmp_path / "order.db")}
+    done = subprocess.run(
+        killed, env=environment, capture_output=True, text=True, timeout=90, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("$ kill -9 ") == 2

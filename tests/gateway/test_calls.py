@@ -112,17 +112,15 @@ async def test_a_slow_reader_loses_nothing(gateway: Gateway, fails: bool) -> Non
 
 
 async def test_streams_reuse_their_connection() -> None:
-    ports: set[Any] = set()
     with FakeProvider(lambda _: "hi") as fake:
         gateway = make_gateway(providers=fake_providers(fake.url, "chat"))
         for _ in range(5):
             await stream_text("fake-chat/m", prompt="hi", gateway=gateway).reply()
             while gateway.backends.transport._reading:
                 await asyncio.sleep(0.01)
-        session = await gateway.backends.transport.session()
-        assert session.connector is not None
-        ports = {id(c) for conns in session.connector._conns.values() for c, _ in conns}  # type: ignore[attr-defined]
-        assert len(ports) == 1
+        [(connections, _)] = gateway.backends.transport._pools.values()
+        [idle] = connections._idle.values()
+        assert len(idle) == 1
         await gateway.close()
 
 

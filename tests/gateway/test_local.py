@@ -21,7 +21,7 @@ import pytest
 from gateway.processes import until
 from gateway.support import Service, make_gateway
 from holdfast.gateway import Gateway, generate_object, generate_text, stream_text
-from holdfast.gateway.local import SERVER, why_missing
+from holdfast.gateway.local import SERVER, _model_file, why_missing
 from holdfast.gateway.request import OutputSchema
 
 pytestmark = [
@@ -40,9 +40,12 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 def ask_directly(path: str, body: dict[str, Any]) -> Any:
     """The same request to the server itself, past the gateway."""
-    address = SERVER._addresses["smollm2"]
+    return ask(SERVER._addresses["smollm2"] + path, body)
+
+
+def ask(url: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(
-        address + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=60) as reply:
         return json.loads(reply.read())
@@ -124,6 +127,23 @@ def test_stock_clients_of_all_formats_reach_it_over_http() -> None:
     assert [call.status for call in calls] == ["completed"] * 5
     assert {call.end.input_tokens for call in calls} == {chat.usage.prompt_tokens}
     assert not any(call.end.estimated for call in calls)
+
+
+def test_an_answer_nobody_limited_comes_to_an_end() -> None:
+    short = "import holdfast.gateway.local_server as s; s.LONGEST = 12; s.main()"
+    model = _model_file("smollm2")
+    with subprocess.Popen(
+        [sys.executable, "-c", short, str(model), "smollm2"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    ) as server:  # fmt: skip
+        assert server.stdout is not None
+        address = server.stdout.readline().strip()
+        body = {"messages": [{"role": "user", "content": "Tell me a very long story."}]}
+        found = ask(address + "/v1/chat/completions", body)
+        longer = ask(address + "/v1/chat/completions", {**body, "max_tokens": 16})
+        server.communicate()
+    assert found["usage"]["completion_tokens"] == 12
+    assert longer["usage"]["completion_tokens"] == 16
 
 
 CALLER = """

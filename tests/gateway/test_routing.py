@@ -346,11 +346,11 @@ def test_a_wrong_base_url_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
-        ({"Retry-After": "3"}, 3.0), ({"Retry-After": "0.5"}, 0.5),
+        ({"retry-after": "3"}, 3.0), ({"retry-after": "0.5"}, 0.5),
         ({"retry-after-ms": "250"}, 0.25),
-        ({"Retry-After": "Thu, 01 Jan 1970 00:01:40 GMT"}, 40.0),
-        ({"Retry-After": "Thu, 01 Jan 1970 00:00:10 GMT"}, 0.0),
-        ({"Retry-After": "later"}, None), ({"Retry-After": "-1"}, None), ({}, None),
+        ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 40.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:10 GMT"}, 0.0),
+        ({"retry-after": "later"}, None), ({"retry-after": "-1"}, None), ({}, None),
     ],
 )  # fmt: skip
 def test_retry_after_is_read_in_all_its_forms(headers: dict[str, str], seconds: Any) -> None:

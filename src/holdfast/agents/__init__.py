@@ -1,1 +1,4 @@
-"""Ready-made agents, each a workflow on the layers below: code (the self-healing code agent)."""
+"""Ready-made agents, each a workflow on the layers below.
+
+`code`: the self-healing code agent. `support`: answers customers, with a manager in the loop.
+"""

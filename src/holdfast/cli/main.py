@@ -26,6 +26,7 @@ NOUNS: dict[str, str] = {
     "worker": "carry out runs until stopped",
     "serve": "the HTTP API and the inspector, with a worker",
     "runs": "list, show, watch and steer runs",
+    "approvals": "list, show and decide what runs wait for",
     "events": "send events to the runs that wait for them",
     "store": "back up and describe the store",
     "doctor": "check this installation and the store",

@@ -19,6 +19,8 @@ from holdfast.runtime.steps_view import steps_of
 from holdfast.store.base import RunFilter
 
 SHOWN_CHARACTERS = 300
+CODE_AGENT = "evaluate_code"
+"""The workflow whose steps are shown with tokens and cost, and whose result is files."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +56,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
     showing = verb("show", "show a run and its steps", _show)
     showing.add_argument("--full", action="store_true", help="cut nothing short")
-    verb("watch", "follow a run until it ends", _watch)
+    watching = verb("watch", "follow a run until it ends", _watch)
+    watching.add_argument(
+        "--out", metavar="DIR", help="write the code agent's program and its tests there"
+    )
     verb("cancel", "ask a run to stop; its finally blocks still run", _cancel)
     verb("pause", "let the steps under way finish and begin nothing new", _pause)
     verb("resume", "let a paused or stuck run go on", _resume)
@@ -201,6 +206,11 @@ async def _watch_run(options: argparse.Namespace) -> int:
 
     async with visit(options) as engine:
         run = await find_run(engine.store, options.run)
+        if run.workflow == CODE_AGENT and not options.json:
+            from holdfast.cli.task import follow_task
+
+            print(f"{run.id}  {output.plain(run.workflow)}", flush=True)
+            return await follow_task(engine, run.id, out=options.out, asked=options.out, json=False)
         if options.json:
             finished = Finished()
 

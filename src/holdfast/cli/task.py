@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import json as jsonlib
 import sys
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -16,7 +16,7 @@ from holdfast.cli.follow import Lines, follow
 from holdfast.cli.runs import ending, run_json, show_hint
 from holdfast.cli.starting import silent, start
 from holdfast.errors import UsageError
-from holdfast.records import Run
+from holdfast.records import Event, Run
 from holdfast.runtime.client import get_run
 from holdfast.runtime.client import start as start_run
 from holdfast.runtime.engine import Engine
@@ -44,33 +44,47 @@ def start_task(options: argparse.Namespace) -> int:
         )
         return run.id
 
-    async def follow_task(engine: Engine, run_id: str) -> int:
-        return await _follow(options, engine, run_id)
+    async def follow_it(engine: Engine, run_id: str) -> int:
+        if not options.json:
+            output.note(run_id)
+        here = options.out or "."
+        return await follow_task(engine, run_id, out=here, asked=options.out, json=options.json)
 
-    return start(options, create, follow_task, "holdfast worker")
+    return start(options, create, follow_it, "holdfast worker")
 
 
-async def _follow(options: argparse.Namespace, engine: Engine, run_id: str) -> int:
-    if options.json:
+async def follow_task(
+    engine: Engine, run_id: str, *, out: str | None, asked: str | None, json: bool
+) -> int:
+    """Show how a task goes until its end; write the files to `out`, or if need be elsewhere.
+
+    Where `asked` for, they are written in any case; else only what passed, and over nothing.
+    """
+    if json:
         run, journal = await follow(engine, run_id, silent)
     else:
         from holdfast.cli.progress import Progress
 
-        output.note(run_id)
         progress = Progress(run_id)
         lines = Lines(sys.stderr, engine, progress.line)
         run, journal = await follow(engine, run_id, lines, progress.look)
     evaluation = await _evaluation(run)
-    files = _write(evaluation, options.out, run) if evaluation is not None else []
-    if options.json:
+    files: list[Path] = []
+    if evaluation is not None and out is not None and (evaluation.passed or asked):
+        files = _write(evaluation, Path(out), run, over=asked is not None)
+    if json:
         output.show_json({**run_json(run, journal), "files": [str(file) for file in files]})
     elif evaluation is None:
         output.note(ending(run))
         show_hint(run, journal)
     else:
-        most: int = json.loads(journal[0].value or b"{}").get("max_attempts", evaluation.attempts)
+        most = _most_attempts(journal[0], evaluation)
         print(await _closing(run, evaluation, most, files))
     return 0 if evaluation is not None and evaluation.passed else 1
+
+
+def _most_attempts(created: Event, evaluation: Evaluation) -> int:
+    return jsonlib.loads(created.value or b"{}").get("max_attempts", evaluation.attempts)
 
 
 async def _evaluation(run: Run) -> Evaluation | None:
@@ -93,23 +107,16 @@ async def _closing(run: Run, evaluation: Evaluation, most: int, files: list[Path
     words = [verdict, took, await costs(run.id), ", ".join(map(str, files))]
     closing = " · ".join(word for word in words if word)
     if evaluation.model == demo.MODEL:
-        output.note(f"  written by {demo.WHAT_IT_IS}")
-        output.note(f"  for tasks of your own, {demo.HOW_TO_GET_ONE}")
+        output.note(f"  written by {demo.WHAT_IT_IS} (holdfast models list: real ones)")
     if not evaluation.passed and evaluation.error:
         closing += f"\n{output.plain(evaluation.summary)}"
     return closing
 
 
-def _write(evaluation: Evaluation, out: str | None, run: Run) -> list[Path]:
-    """Write what was made: where asked for, or here, but never over other files of these names.
-
-    What did not pass is written only where it was asked for.
-    """
-    if not evaluation.passed and out is None:
-        return []
+def _write(evaluation: Evaluation, folder: Path, run: Run, *, over: bool) -> list[Path]:
+    """Write the program and its tests; without `over`, never over other files of these names."""
     contents = {evaluation.code_file: evaluation.code, evaluation.test_file: evaluation.tests}
-    folder = Path(out or ".")
-    if out is None and any(_differs(folder / name, text) for name, text in contents.items()):
+    if not over and any(_differs(folder / name, text) for name, text in contents.items()):
         folder = Path(run.id)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +125,7 @@ def _write(evaluation: Evaluation, out: str | None, run: Run) -> list[Path]:
     except OSError as error:
         raise UsageError(
             f"the files can't be written: {error}",
-            hint=f"they are in the run: holdfast runs show {run.id} --full",
+            hint=f"they are in the run: holdfast runs watch {run.id} --out DIR",
         ) from error
     return [folder / name for name in contents]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import date, timedelta
 from decimal import ROUND_FLOOR
+from functools import lru_cache
 
 from holdfast.gateway.config import Budget
 from holdfast.gateway.prices import NANO
@@ -13,7 +14,7 @@ from holdfast.records.calls import CallStart, SpendLimit
 
 def scopes_of(start: CallStart, budgets: Sequence[Budget]) -> list[str]:
     """Every scope the call counts against: `day:…`, `run:…`, `workflow:…`, `tag:…`, `key:…`."""
-    day = datetime.fromtimestamp(start.started_at, UTC).date().isoformat()
+    day = _date(int(start.started_at // 86400))
     scopes = [f"day:{day}"]
     for kind, name in _named(start):
         scopes.append(f"{kind}:{name}")
@@ -36,6 +37,12 @@ def limits_of(scopes: Sequence[str], budgets: Sequence[Budget]) -> list[SpendLim
                     usd = int((budget.usd * NANO).to_integral_value(ROUND_FLOOR))
                 found.append(SpendLimit(scope, usd, budget.tokens))
     return found
+
+
+@lru_cache(2)
+def _date(days: int) -> str:
+    """The date so many days after 1970 began, in UTC."""
+    return (date(1970, 1, 1) + timedelta(days)).isoformat()
 
 
 def _named(start: CallStart) -> list[tuple[str, str]]:

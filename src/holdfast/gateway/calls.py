@@ -97,6 +97,11 @@ def tagged(*tags: str) -> Any:
         _tags.reset(token)
 
 
+def current_tags() -> tuple[str, ...]:
+    """The tags of the blocks this code is in."""
+    return _tags.get()
+
+
 async def generate_text(
     model: str,
     *,

@@ -113,9 +113,9 @@ class Dispatcher:
             self._ledger.finish_soon(start.id, tally.interrupted(error))
             raise
         end = tally.completed(work.reply(), work.replay())
-        if wait_for_end:
-            # What counts against a limit must survive a power cut too.
-            await self._ledger.finish(start.id, end, durable=durable or begun.limited)
+        durable = durable or begun.limited  # what counts against a limit survives a power cut
+        if wait_for_end or not durable:
+            await self._ledger.finish(start.id, end, durable=durable)
         else:
             self._ledger.finish_soon(start.id, end)
         return end
@@ -208,8 +208,8 @@ class Dispatcher:
             try:
                 circuit.enter()
                 taken = size[0] + (size[1] or 0)
-                await pace.turn(taken)
-                tally.begin(candidate)
+                if pace.limited and await pace.turn(taken):
+                    tally.begin(candidate)  # the wait is not the provider's
                 await work.perform(candidate, tally.cap(size), key, tally.meter)
             except ProviderError as error:
                 error.provider, error.model = candidate.provider.name, candidate.model

@@ -79,7 +79,7 @@ def _status_of(failure: Failure) -> int:
 
 
 def _plain(headers: Mapping[str, str], body: bytes) -> str:
-    kind = headers.get("Content-Type", "")
+    kind = headers.get("content-type", "")
     if "html" in kind or not body.strip():
         return "an error without a readable reason"
     return body[:500].decode("utf-8", "replace")
@@ -91,7 +91,7 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float |
     if precise is not None:
         wait = _number(precise)
         return None if wait is None else wait / 1000
-    value = headers.get("Retry-After")
+    value = headers.get("retry-after")
     if value is None:
         return None
     wait = _number(value)

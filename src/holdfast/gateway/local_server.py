@@ -13,6 +13,9 @@ import os
 import sys
 from typing import Any
 
+LONGEST = 1024
+"""Tokens of an answer nobody set a limit to: a model this small may never come to an end."""
+
 
 def main() -> None:
     path, name = sys.argv[1:]
@@ -24,8 +27,10 @@ def main() -> None:
     params.model_alias = {name}
     params.hostnames = ["127.0.0.1"]
     params.port = 0
-    params.n_ctx = 4096
+    params.n_ctx = 8192
     params.n_parallel = 2
+    params.kv_unified = True  # both share the context, instead of half of it each
+    params.n_predict = LONGEST
     params.warmup = False
     params.ui = False
     # Half the cores: its threads wait for one another by spinning, which on a busy machine costs

@@ -39,6 +39,7 @@ class Pace:
     def __init__(self, rpm: int | None, tpm: int | None) -> None:
         self._requests = Bucket(rpm) if rpm else None
         self._tokens = Bucket(tpm) if tpm else None
+        self.limited = bool(rpm or tpm)
 
     async def turn(self, tokens: int) -> float:
         """Wait for this call's turn; returns the seconds waited."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from operator import attrgetter
 from typing import Any, cast
 
 from holdfast.gateway.messages import (
@@ -22,8 +24,6 @@ from holdfast.gateway.messages import (
 from holdfast.gateway.reply import Completion, Usage
 from holdfast.gateway.request import Request
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-_encode_sorted = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 _REPLY_PARTS: dict[str, Callable[..., ReplyPart]] = {
     "text": TextPart,
     "tool_call": ToolCallPart,
@@ -34,14 +34,12 @@ _REPLY_PARTS: dict[str, Callable[..., ReplyPart]] = {
 
 def request_text(request: Request) -> str:
     """A request as compact JSON; streaming or not is no difference in what is asked."""
-    data = plain(request)
-    data.pop("stream", None)
-    return _encode_sorted(data)
+    return _encode_sorted(request if not request.stream else replace(request, stream=False))
 
 
 def completion_text(completion: Completion) -> str:
     """An answer as compact JSON."""
-    return _encode(plain(completion))
+    return _encode(completion)
 
 
 def completion_from_text(text: str | bytes) -> Completion:
@@ -56,29 +54,31 @@ def completion_from_text(text: str | bytes) -> Completion:
     )
 
 
-def plain(value: Any) -> Any:
-    """Dataclasses as dicts, tuples as lists, without what has its default."""
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, tuple | list):
-        return [plain(one) for one in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return cast("dict[str, Any]", value)
-    found: dict[str, Any] = {}
-    for name, default in _fields(cast("type[Any]", type(value))):
-        one = getattr(value, name)
-        if name == "type" or one != default:
-            found[name] = plain(one)
-    return found
+def _slim(value: Any) -> dict[str, Any]:
+    """A dataclass as a dict, without what has its default."""
+    get, names, defaults = _fields(cast("type[Any]", type(value)))
+    return {
+        name: one
+        for name, one, default in zip(names, get(value), defaults, strict=True)
+        if one != default
+    }
 
 
 @cache
-def _fields(cls: type[Any]) -> tuple[tuple[str, Any], ...]:
-    """Each field with its default; a required one has a default that nothing equals."""
-    found: list[tuple[str, Any]] = []
+def _fields(cls: type[Any]) -> tuple[attrgetter[tuple[Any, ...]], list[str], list[Any]]:
+    """The fields with their defaults; what must be said has a default that nothing equals."""
+    names: list[str] = []
+    defaults: list[Any] = []
     for field in dataclasses.fields(cls):
         default: Any = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
-        found.append((field.name, default))
-    return tuple(found)
+        names.append(field.name)
+        defaults.append(dataclasses.MISSING if field.name == "type" else default)
+    return attrgetter(*names), names, defaults
+
+
+# The encoder walks tuples, lists and dicts by itself, in C; it asks only for what it can't.
+_compact: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "default": _slim}
+_encode = json.JSONEncoder(**_compact).encode
+_encode_sorted = json.JSONEncoder(**_compact, sort_keys=True).encode

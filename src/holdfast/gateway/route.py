@@ -15,6 +15,7 @@ from holdfast.errors import UnknownModel
 from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.providers import Provider, why_unusable
 
+_REMEMBERED = 1024
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}\Z")
 
 
@@ -35,9 +36,19 @@ class Routes:
 
     def __init__(self, config: GatewayConfig, providers: Mapping[str, Provider]) -> None:
         self._config, self._providers = config, providers
+        self._found: dict[str, list[Candidate]] = {}
 
     def candidates(self, name: str) -> list[Candidate]:
         """Who may serve `name`, in the order to try; raises UnknownModel if nobody can."""
+        found = self._found.get(name)
+        if found is None:
+            found = self._look_up(name)
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            self._found[name] = found
+        return found
+
+    def _look_up(self, name: str) -> list[Candidate]:
         names = self._expand(name)
         found = [self._one(each) for each in names]
         usable = [candidate for candidate in found if why_unusable(candidate.provider) is None]

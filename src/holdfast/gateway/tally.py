@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
 from holdfast.errors import BudgetExceeded, HoldfastError, ProviderError
 from holdfast.gateway.meter import Meter, Race
@@ -16,8 +16,7 @@ from holdfast.gateway.tokens import HIDDEN, estimate
 from holdfast.records.calls import CallEnd, CallStart, CallStatus, ProviderAttempt, SpendLimit
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(NamedTuple):
     """Nanodollars (None: the price is unknown) and tokens."""
 
     usd: int | None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast import json_text
 from holdfast.errors import BadReply, ProviderError
 from holdfast.gateway import failures
 from holdfast.gateway.config import Bounds, Timeouts
 from holdfast.gateway.events import End, Event, PartDelta, Start
+from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format, StreamDecoder, StreamFailure
 from holdfast.gateway.formats.sse import SseParser
@@ -19,7 +20,7 @@ from holdfast.gateway.messages import Origin
 from holdfast.gateway.meter import Meter
 from holdfast.gateway.providers import Provider
 from holdfast.gateway.reply import Completion
-from holdfast.gateway.transport import Exchange, Transport
+from holdfast.gateway.transport import Transport
 
 Emit = Callable[[Event], Awaitable[None]]
 
@@ -74,7 +75,7 @@ class Upstream:
         """A reply's body as an answer; raises BadReply for anything else."""
         name = out.provider.name
         try:
-            parsed: Any = json.loads(body)
+            parsed: Any = json_text.load(body)
             return format.decode_reply(fields(parsed))
         except WireError as error:
             raise BadReply(f"{name}'s reply is not usable: {error}", bought=True) from error
@@ -106,7 +107,7 @@ class Upstream:
             except BadReply:
                 body = b""
             raise failures.from_response(name, status, exchange.headers, body, format)
-        kind = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
         if out.streams and kind == "application/json":
             # Some servers answer a request for a stream with a plain error and status 200.
             body = await exchange.read(self._bounds.error)
@@ -141,9 +142,10 @@ class StreamReader:
             self.done = True
             return []
         try:
-            parsed: Json = fields(json.loads(data), "event")
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+            loaded = json_text.load(data)
+        except (ValueError, RecursionError) as error:
             raise self._bad("holds broken JSON") from error
+        parsed: Json = fields(loaded, "event")
         try:
             events = list(self._decoder.feed(parsed))
         except StreamFailure as failure:

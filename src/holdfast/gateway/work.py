@@ -32,7 +32,8 @@ class CanonicalWork:
         secret: bytes | None,
         on_event: OnEvent | None = None,
     ) -> None:
-        self._request = replace(request, stream=on_event is not None)
+        streams = on_event is not None
+        self._request = request if request.stream == streams else replace(request, stream=streams)
         self._backends = backends
         self._redact, self._secret, self._on_event = redact, secret, on_event
         self._bodies: dict[str, tuple[bytes | None, int]] = {}
@@ -54,7 +55,7 @@ class CanonicalWork:
             if formats:
                 body = encode(candidate, self._request, formats[0])
                 data = dumps(body)
-                found = data, input_bound(body, len(data))
+                found = data, input_bound(body if b"image" in data else None, len(data))
             else:
                 said = sum(len(m.text.encode()) + 16 for m in self._request.messages)
                 found = None, HIDDEN + said

@@ -5,18 +5,46 @@ Models are the gateway's, durability is the runtime's; what is here is the loop 
 """
 
 from holdfast.loop.agent import Agent
+from holdfast.loop.approvals import Decision, Escalate, approval
+from holdfast.loop.deciding import approval_token, decide, get_approval, list_approvals
+from holdfast.loop.functions import run_agent, stream_agent
+from holdfast.loop.mcp import McpServer
 from holdfast.loop.plan import ModelOptions, StepPlan, has_called
 from holdfast.loop.results import AgentResult, AgentStep, ToolRun
+from holdfast.loop.streaming import (
+    AgentStream,
+    ReasoningPiece,
+    StepFinished,
+    TextPiece,
+    ToolCalled,
+    ToolFinished,
+)
 from holdfast.loop.tools import AgentTool, tool
 
 __all__ = [
     "Agent",
     "AgentResult",
     "AgentStep",
+    "AgentStream",
     "AgentTool",
+    "Decision",
+    "Escalate",
+    "McpServer",
     "ModelOptions",
+    "ReasoningPiece",
+    "StepFinished",
     "StepPlan",
+    "TextPiece",
+    "ToolCalled",
+    "ToolFinished",
     "ToolRun",
+    "approval",
+    "approval_token",
+    "decide",
+    "get_approval",
     "has_called",
+    "list_approvals",
+    "run_agent",
+    "stream_agent",
     "tool",
 ]

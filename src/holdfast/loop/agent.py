@@ -17,16 +17,21 @@ from typing_extensions import TypeVar
 
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UsageError
-from holdfast.gateway.messages import Message, user
+from holdfast.gateway.messages import Message, TextPart, user
+from holdfast.loop.content import told
 from holdfast.loop.cycle import Cycle
 from holdfast.loop.output import Output, TextOutput, TypedOutput
 from holdfast.loop.plan import ModelOptions, OnStepFinish, PrepareStep, StopWhen
-from holdfast.loop.results import AgentResult
+from holdfast.loop.results import AgentResult, ToolOutput
+from holdfast.loop.spending import Amount, dollars
+from holdfast.loop.streaming import AgentStream
+from holdfast.loop.tools import AgentTool
 
 T = TypeVar("T", default=str)
 
 MAX_STEPS = 20
 MAX_TIME = "1h"
+TOKEN_LIMIT = 2_000_000
 MAX_RESULT = 50_000
 
 
@@ -34,7 +39,10 @@ class Agent(Generic[T]):
     """A model with instructions and tools, which goes on until it has an answer.
 
     `output`: the answer's type (text, if not given); an answer that does not fit is sent back up
-    to `repairs` times. `max_steps`, `max_time`: bounds on model calls and on wall time.
+    to `repairs` times. `max_steps`, `max_time`: bounds on model calls and on wall time (waiting
+    for approvals does not count). `budget`: in US dollars; no call is made that could pass it.
+    `token_limit`: no further call once so many tokens were used. `prepare_step`: sees the plan
+    of each step, and may change its model, tools or messages. `on_step_finish`: is told of each.
     `stop_when`: conditions, looked at after each step that called tools. `parallel_tools`:
     whether tools called in one turn are carried out at once. `max_result`: characters of a
     tool's result that the model is told at most.
@@ -52,6 +60,8 @@ class Agent(Generic[T]):
         repairs: int = 2,
         max_steps: int = MAX_STEPS,
         max_time: Duration = MAX_TIME,
+        budget: Amount | None = None,
+        token_limit: int = TOKEN_LIMIT,
         stop_when: StopWhen | Sequence[StopWhen] = (),
         prepare_step: PrepareStep | None = None,
         on_step_finish: OnStepFinish | None = None,
@@ -70,6 +80,8 @@ class Agent(Generic[T]):
         self.repairs = repairs
         self.max_steps = max_steps
         self.max_time = seconds(max_time)
+        self.budget = dollars(budget)
+        self.token_limit = token_limit
         self.stop_when: tuple[StopWhen, ...] = (
             (stop_when,) if callable(stop_when) else tuple(stop_when)
         )
@@ -80,13 +92,59 @@ class Agent(Generic[T]):
         self.options = options
 
     async def run(
-        self, prompt: str | None = None, *, messages: Sequence[Message] = ()
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Sequence[Message] = (),
+        stream: str | None = None,
     ) -> AgentResult[T]:
         """Work until there is an answer or a bound is reached; `result.finish` says which.
 
-        `messages`: a conversation to go on with, such as an earlier result's.
+        `messages`: a conversation to go on with, such as an earlier result's. `stream`: in a
+        workflow, the run's stream that the answer's pieces and the tool calls are written to.
         """
-        return await Cycle(self, conversation(prompt, messages)).run()
+        return await Cycle(self, conversation(prompt, messages), stream=stream).run()
+
+    def stream(
+        self, prompt: str | None = None, *, messages: Sequence[Message] = ()
+    ) -> AgentStream[T]:
+        """Work, and be read while doing so.
+
+        async with agent.stream("Where is order A-1001?") as stream:
+            async for piece in stream:
+                print(piece, end="")
+        print((await stream.result()).cost)
+        """
+        begun = conversation(prompt, messages)
+        return AgentStream[T](lambda emit: Cycle(self, begun, emit=emit).run())
+
+    def as_tool(self, name: str | None = None, description: str | None = None) -> AgentTool:
+        """This agent as a tool of another: it is given a task, and answers.
+
+        In a workflow its model calls and tool calls are steps of the same run.
+        """
+
+        async def delegate(task: str) -> ToolOutput:
+            """Have a task done.
+
+            Args:
+                task: What to do, with everything that has to be known for it.
+            """
+            result = await self.run(task)
+            if result.finish in ("stop", "stop_when"):
+                return told(result.value if result.value is not None else result.text, MAX_RESULT)
+            words = f"stopped because of {result.finish}. {result.error} {result.text}"
+            return ToolOutput((TextPart(words.strip()),), is_error=True, status="failed")
+
+        about = description or self.description or f"Have the agent {self.name} do a task."
+        return AgentTool(
+            delegate,
+            name=name or self.name,
+            description=about,
+            idempotent=True,  # what of it is not, is seen to by its own tools
+            timeout=None,
+            place="body",
+        )
 
     def __repr__(self) -> str:
         return f"<agent {self.name} on {self.model}>"

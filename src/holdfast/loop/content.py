@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from holdfast.gateway.messages import ImagePart, TextPart, ToolCallPart
+from holdfast.loop.approvals import Decision
 from holdfast.loop.results import ToolOutput, ToolRun
 
 OUTCOME_UNKNOWN = (
@@ -21,6 +23,14 @@ def not_run(calls: Sequence[ToolCallPart], why: str) -> tuple[ToolRun, ...]:
     return tuple(ToolRun(call.id, call.name, None, words, "not_run") for call in calls)
 
 
+def denied(decision: Decision) -> str:
+    """A refusal in words for the model."""
+    if decision.how == "timeout":
+        return "Denied: nobody approved it in time. It was not done."
+    why = f" {decision.note}" if decision.note else ""
+    return f"Denied by {decision.by}.{why} It was not done."
+
+
 def worded(error: BaseException) -> str:
     """An error in words for the model."""
     message = str(getattr(error, "message", None) or error)
@@ -32,7 +42,7 @@ def worded(error: BaseException) -> str:
 def told(value: Any, limit: int) -> ToolOutput:
     """A tool's result as the model is told: text as it is, pictures, anything else as JSON."""
     if isinstance(value, ToolOutput):
-        return value
+        return replace(value, content=tuple(_part(part, limit) for part in value.content))
     if isinstance(value, TextPart | ImagePart):
         return ToolOutput((value,))
     if isinstance(value, list | tuple) and value:
@@ -40,6 +50,10 @@ def told(value: Any, limit: int) -> ToolOutput:
         if all(isinstance(part, TextPart | ImagePart) for part in parts):
             return ToolOutput(tuple(parts))
     return ToolOutput((TextPart(_cut(_text(value), limit)),))
+
+
+def _part(part: TextPart | ImagePart, limit: int) -> TextPart | ImagePart:
+    return replace(part, text=_cut(part.text, limit)) if isinstance(part, TextPart) else part
 
 
 def _text(value: Any) -> str:

@@ -7,20 +7,31 @@ crash it is replayed to where it was. Always bounded: in steps, in time and in s
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.errors import BudgetExceeded, OutcomeUnknown
-from holdfast.gateway import generate_text
+from holdfast.gateway.calls import Options, tagged
 from holdfast.gateway.messages import Message, user
 from holdfast.gateway.reply import Reply
+from holdfast.loop.asking import ask
 from holdfast.loop.calls import ToolBox
 from holdfast.loop.content import not_run
 from holdfast.loop.output import repair_words
 from holdfast.loop.plan import StepPlan
 from holdfast.loop.results import AgentResult, AgentStep, Finish
+from holdfast.loop.spending import limit_spend
+from holdfast.loop.streaming import (
+    AgentEvent,
+    Emit,
+    StepFinished,
+    ToolCalled,
+    ToolFinished,
+    as_chunk,
+)
 from holdfast.loop.tools import AgentTool, maybe_await, tools_of
+from holdfast.loop.walltime import WallTime
+from holdfast.runtime.context import write_stream
 
 if TYPE_CHECKING:
     from holdfast.loop.agent import Agent
@@ -35,23 +46,32 @@ _GIVES_UP: dict[str, Finish] = {
 class Cycle:
     """One run of an agent."""
 
-    def __init__(self, agent: Agent[Any], messages: Sequence[Message]) -> None:
+    def __init__(
+        self,
+        agent: Agent[Any],
+        messages: Sequence[Message],
+        *,
+        emit: Emit | None = None,
+        stream: str | None = None,
+    ) -> None:
         self._agent = agent
+        self._emit, self._stream = emit, stream
         self._messages = list(messages)
+        self._clock = WallTime(agent.max_time)
         self._steps: list[AgentStep] = []
-        self._repairs = 0
+        self._repairs = self._used = 0
         self._error = ""
         self._value: Any = None
         self._tools: list[AgentTool] = []
 
     async def run(self) -> AgentResult[Any]:
         """Go round until there is an answer, or a bound is reached."""
-        limit = asyncio.timeout(self._agent.max_time)
         try:
-            async with limit:
-                finish = await self._go_round()
+            async with self._clock:
+                with tagged(*await limit_spend(self._agent.budget)):
+                    finish = await self._go_round()
         except TimeoutError:
-            if not limit.expired():
+            if not self._clock.over:
                 raise
             finish: Finish = "max_time"
         except BudgetExceeded as error:
@@ -61,10 +81,14 @@ class Cycle:
     async def _go_round(self) -> Finish:
         agent = self._agent
         self._tools = await tools_of(agent.tools)
-        box = ToolBox(self._tools, agent.max_result)
+        box = ToolBox(self._tools, agent.max_result, self._clock)
         for number in range(1, agent.max_steps + 1):
+            if self._used >= agent.token_limit:
+                self._error = f"{self._used:,} tokens were used"
+                return "budget"
             plan = await self._plan(number)
             reply = await self._ask(plan)
+            self._used += reply.usage.total
             if reply.parts:
                 self._messages.append(reply.message)
             finish = await self._take(number, reply, plan, box)
@@ -99,9 +123,7 @@ class Cycle:
         while True:
             asked += 1
             try:
-                return await generate_text(
-                    plan.model, system=plan.system, messages=plan.messages, **options
-                )
+                return await ask(plan, cast(Options, options), self._emit, self._stream)
             except OutcomeUnknown:
                 # The process died in mid-call. The call may have been paid for, and counts in
                 # full against budgets; but a model call changes nothing, so it is made anew.
@@ -118,6 +140,8 @@ class Cycle:
             self._error = reply.refusal or ""
             return given_up
         if calls:
+            for call in calls:
+                await self._tell(ToolCalled(call))
             parallel = self._agent.parallel_tools
             runs = await box.call_all(calls, plan.tools, parallel=parallel)
             await self._finish_step(AgentStep(number, reply, runs))
@@ -129,10 +153,20 @@ class Cycle:
 
     async def _finish_step(self, step: AgentStep) -> None:
         self._steps.append(step)
+        for run in step.tools:
+            await self._tell(ToolFinished(run))
+        await self._tell(StepFinished(step))
         if step.tools:
             self._messages.append(Message("tool", tuple(run.part for run in step.tools)))
         if self._agent.on_step_finish is not None:
             await maybe_await(self._agent.on_step_finish(step))
+
+    async def _tell(self, event: AgentEvent) -> None:
+        if self._emit is not None:
+            await self._emit(event)
+        chunk = as_chunk(event) if self._stream is not None else None
+        if chunk is not None and self._stream is not None:
+            await write_stream(chunk, stream=self._stream)
 
     def _should_stop(self) -> bool:
         return any(stop(self._steps) for stop in self._agent.stop_when)

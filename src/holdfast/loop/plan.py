@@ -8,9 +8,11 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from holdfast.durations import Duration
 from holdfast.gateway.messages import Message
 from holdfast.gateway.request import Effort, ToolChoice
 from holdfast.loop.results import AgentStep
+from holdfast.loop.spending import Amount
 from holdfast.loop.tools import AgentTool
 
 
@@ -28,6 +30,23 @@ class ModelOptions(TypedDict, total=False):
     user: str
     extra: dict[str, dict[str, Any]]
     tags: Sequence[str]
+
+
+class AgentSettings(ModelOptions, total=False):
+    """What an agent may be told; see `Agent`."""
+
+    name: str
+    description: str
+    repairs: int
+    max_steps: int
+    max_time: Duration
+    budget: Amount | None
+    token_limit: int
+    stop_when: StopWhen | Sequence[StopWhen]
+    prepare_step: PrepareStep | None
+    on_step_finish: OnStepFinish | None
+    parallel_tools: bool
+    max_result: int
 
 
 @dataclass(frozen=True)

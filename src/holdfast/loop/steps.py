@@ -8,10 +8,14 @@ import random
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from holdfast.current import current_step
 from holdfast.errors import FatalError, StepTimeout
-from holdfast.loop.content import told
+from holdfast.gateway.messages import TextPart
+from holdfast.loop.approvals import use
+from holdfast.loop.content import OUTCOME_UNKNOWN, told
 from holdfast.loop.results import ToolOutput
 from holdfast.loop.tools import AgentTool
+from holdfast.runtime import ambient
 from holdfast.runtime.definitions import Step
 from holdfast.runtime.retry import Backoff
 from holdfast.runtime.threads import Threads
@@ -28,10 +32,27 @@ def step_of(tool: AgentTool) -> Step[..., Any]:
 
 
 def _make_step(tool: AgentTool) -> Step[..., Any]:
-    async def call_tool(call_id: str, arguments: dict[str, Any], max_result: int) -> ToolOutput:
+    async def call_tool(
+        call_id: str, arguments: dict[str, Any], max_result: int, approval: str | None
+    ) -> ToolOutput:
+        if approval is not None:
+            await use(approval, tool.name, tool.name, arguments)
+        if not tool.idempotent and not await _first_time():
+            return ToolOutput((TextPart(OUTCOME_UNKNOWN),), is_error=True, status="unknown")
         return told(await perform(tool, arguments), max_result)
 
     return Step(call_tool, name=f"tool {tool.name}", retries=tool.retries, timeout=tool.timeout)
+
+
+async def _first_time() -> bool:
+    """Note on disk that the step begins; False if a worker that died has begun it before.
+
+    `step.started` would not do: it is written without being waited for, so that a tool could
+    have taken effect whose start nobody finds after a crash.
+    """
+    engine, here = await ambient.current_engine(), current_step()
+    assert here is not None
+    return await engine.store.begin_once(here.run_id, here.key)
 
 
 async def plain_call(tool: AgentTool, arguments: dict[str, Any]) -> Any:

@@ -22,10 +22,13 @@ from typing import Any, Literal, TypeVar, cast, overload
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UsageError
 from holdfast.gateway.request import Tool
+from holdfast.loop.approvals import Fallback, Notify
 from holdfast.loop.arguments import Arguments, FunctionArguments, summary
 from holdfast.runtime.definitions import Step, Workflow
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+NeedsApproval = Callable[[Any], bool]
 
 Place = Literal["step", "body"]
 """Where a tool is carried out in a workflow: as one step, or in the body, with steps of its own."""
@@ -48,6 +51,11 @@ class AgentTool:
         timeout: Duration | None = "5m",
         concurrency: int | None = None,
         retries: int = 0,
+        needs_approval: bool | NeedsApproval = False,
+        approval_timeout: Duration | None = None,
+        approval_fallback: Fallback = "deny",
+        approvers: str = "",
+        notify: Notify | None = None,
         arguments: Arguments | None = None,
         place: Place = "step",
     ) -> None:
@@ -59,8 +67,18 @@ class AgentTool:
         self.timeout = None if timeout is None else seconds(timeout)
         self.concurrency = concurrency
         self.retries = retries
+        self.needs_approval = needs_approval
+        self.approval_timeout = approval_timeout
+        self.approval_fallback: Fallback = approval_fallback
+        self.approvers = approvers
+        self.notify = notify
         self.arguments = arguments or FunctionArguments(function)
         self.place: Place = place
+        if (needs_approval is not False) != (approval_timeout is not None):
+            raise UsageError(
+                f"{self.name}: needs_approval and approval_timeout go together",
+                hint='an approval without a time limit can\'t be written: approval_timeout="24h"',
+            )
         if concurrency is not None and concurrency < 1:
             raise UsageError(f"{self.name}: a concurrency of {concurrency} would let nothing run")
         if retries and not idempotent:
@@ -74,6 +92,11 @@ class AgentTool:
     def wire(self) -> Tool:
         """What the model is shown."""
         return Tool(self.name, self.description, self.arguments.schema)
+
+    def asks_first(self, arguments: dict[str, Any]) -> bool:
+        """Whether a call with these arguments needs somebody's approval."""
+        asks = self.needs_approval
+        return asks(self.arguments.typed(arguments)) if callable(asks) else asks
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -101,6 +124,11 @@ def tool(
     timeout: Duration | None = "5m",
     concurrency: int | None = None,
     retries: int = 0,
+    needs_approval: bool | NeedsApproval = False,
+    approval_timeout: Duration | None = None,
+    approval_fallback: Fallback = "deny",
+    approvers: str = "",
+    notify: Notify | None = None,
 ) -> Callable[[F], F]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Mark a function as a tool, and say how it may be used.
@@ -108,6 +136,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     `idempotent`: whether doing it twice is the same as doing it once (no, unless said).
     `timeout`: the longest it may take (5 minutes). `concurrency`: how many calls of it one agent
     may have under way. `retries`: how often to try again after an error, if idempotent.
+    `needs_approval`: whether somebody has to agree first; may depend on the arguments, as in
+    `lambda args: args.amount > 500`. Then `approval_timeout` is how long to wait for them
+    (required), `approval_fallback` what counts if nobody decides, `approvers` who is asked,
+    `notify` a function that tells them.
 
     >>> @tool(idempotent=True)
     ... async def look_up(order: str) -> Order: ...

@@ -83,11 +83,15 @@ class SqliteLedger:
                     earlier = ledger_rows.by_key(connection, start)
                 if earlier is not None:
                     return Earlier(earlier, ledger_rows.replay(connection, earlier.start.id))
-            every = ledger_spend.with_parents(connection, scopes)
-            found = ledger_spend.merged_limits(connection, every, limits)
-            if not ledger_spend.fits(connection, found, usd, tokens):
-                self._sweep(connection)  # the dead may hold what is missing
-            ledger_spend.check(connection, found, usd, tokens)
+            linked, limited = ledger_spend.in_use(connection)
+            every = ledger_spend.with_parents(connection, scopes) if linked else scopes
+            found: list[SpendLimit] = []
+            if limited or limits:
+                found = ledger_spend.merged_limits(connection, every, limits)
+            if found:
+                if not ledger_spend.fits(connection, found, usd, tokens):
+                    self._sweep(connection)  # the dead may hold what is missing
+                ledger_spend.check(connection, found, usd, tokens)
             ledger_rows.insert(
                 connection, start, self._owner.id, scopes=every, usd=usd or 0, tokens=tokens
             )

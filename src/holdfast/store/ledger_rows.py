@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -10,10 +9,9 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, cast
 
+from holdfast import json_text
 from holdfast.errors import CallMismatch
 from holdfast.records.calls import Call, CallEnd, CallStart, CallStatus, ProviderAttempt
-
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 _INSERT = """
 INSERT INTO calls (id, status, key, request_hash, owner, model, format, run_id, workflow, step,
@@ -56,14 +54,14 @@ def insert(
         _INSERT,
         (start.id, start.key, start.request_hash, owner, start.model, start.format, start.run_id,
          start.workflow, start.step, start.step_key, start.attempt, start.api_key,
-         _dumps(start.tags), _dumps(scopes), usd, tokens, start.started_at,
+         _text(start.tags) if start.tags else "[]", _text(scopes), usd, tokens, start.started_at,
          start.prompt),
     )  # fmt: skip
 
 
 def finish(connection: sqlite3.Connection, call_id: str, end: CallEnd, replays_for: float) -> None:
-    prices = None if end.prices is None else _dumps(end.prices)
-    attempts = _dumps([_plain(attempt) for attempt in end.attempts])
+    prices = None if end.prices is None else _text(end.prices)
+    attempts = _text([_plain(attempt) for attempt in end.attempts])
     connection.execute(
         _FINISH,
         (end.status, end.finished_at, end.provider, end.served, end.finish, end.input_tokens,
@@ -88,7 +86,7 @@ def held(connection: sqlite3.Connection, call_id: str) -> tuple[list[str], int, 
         "SELECT scopes, held_usd, held_tokens FROM calls WHERE id = ? AND status = 'started'",
         (call_id,),
     ).fetchone()
-    return None if row is None else (json.loads(row[0]), row[1], row[2])
+    return None if row is None else (json_text.load(row[0]), row[1], row[2])
 
 
 def set_hold(connection: sqlite3.Connection, call_id: str, usd: int, tokens: int) -> None:
@@ -103,7 +101,7 @@ def in_flight(connection: sqlite3.Connection, owner: str) -> list[tuple[str, lis
         " WHERE owner = ? AND status = 'started'",
         (owner,),
     ).fetchall()
-    return [(row[0], json.loads(row[1]), row[2], row[3]) for row in rows]
+    return [(row[0], json_text.load(row[1]), row[2], row[3]) for row in rows]
 
 
 def by_key(connection: sqlite3.Connection, start: CallStart) -> Call | None:
@@ -144,7 +142,7 @@ def release(connection: sqlite3.Connection, call_id: str) -> tuple[list[str], in
     if row is None:
         return [], 0, 0
     connection.execute("UPDATE calls SET charge = 0, charge_tokens = 0 WHERE id = ?", (call_id,))
-    return json.loads(row[0]), row[1], row[2]
+    return json_text.load(row[0]), row[1], row[2]
 
 
 def drop_key(connection: sqlite3.Connection, call_id: str) -> None:
@@ -186,6 +184,10 @@ def remove_idle_owner(connection: sqlite3.Connection, owner: str) -> None:
     )
 
 
+def _text(data: object) -> str:
+    return json_text.dump(data).decode("utf-8", "surrogatepass")
+
+
 def _one(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -> Call | None:
     cursor = connection.execute(sql, values)
     row = cursor.fetchone()
@@ -199,7 +201,7 @@ def _call(row: dict[str, Any]) -> Call:
         id=row["id"], model=row["model"], format=row["format"], started_at=row["started_at"],
         key=row["key"], request_hash=row["request_hash"], run_id=row["run_id"],
         workflow=row["workflow"], step=row["step"], step_key=row["step_key"],
-        attempt=row["attempt"], api_key=row["api_key"], tags=tuple(json.loads(row["tags"])),
+        attempt=row["attempt"], api_key=row["api_key"], tags=tuple(json_text.load(row["tags"])),
         prompt=row["prompt"],
     )  # fmt: skip
     status = cast(CallStatus, row["status"])
@@ -215,9 +217,9 @@ def _end(row: dict[str, Any], status: CallStatus) -> CallEnd:
         output_tokens=row["output_tokens"], reasoning_tokens=row["reasoning_tokens"],
         estimated=bool(row["estimated"]), cost=row["cost"], charge=row["charge"],
         charge_tokens=row["charge_tokens"],
-        prices=None if row["prices"] is None else json.loads(row["prices"]),
+        prices=None if row["prices"] is None else json_text.load(row["prices"]),
         latency=row["latency"], first_token=row["first_token"],
-        attempts=tuple(_attempt(found) for found in json.loads(row["attempts"])),
+        attempts=tuple(_attempt(found) for found in json_text.load(row["attempts"])),
         error=row["error"], message=row["message"], reply=row["reply"],
     )  # fmt: skip
 

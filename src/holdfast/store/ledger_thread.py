@@ -26,7 +26,7 @@ from holdfast.store.schema import as_store_error, connect
 
 T = TypeVar("T")
 BATCH = 256
-_CHECKPOINT_EVERY = 200
+_CHECKPOINT_EVERY = 500
 
 
 @dataclass(frozen=True, slots=True)

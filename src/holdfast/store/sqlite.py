@@ -8,6 +8,7 @@ is in the modules it names, one noun each.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,9 @@ from typing import Any, Literal, TypeVar
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.records import Chunk, Event, Run, Worker
+from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
 from holdfast.store import (
+    approvals,
     events,
     journal,
     mailbox,
@@ -202,6 +205,41 @@ class SqliteStore:
     async def fork(self, new: NewRun, source: str, history: Sequence[Event]) -> Run:
         await self._write(lambda tx: steering.fork(tx, new, source, history))
         return await self._existing(new.id)
+
+    # --- approvals, and what must begin once ---
+
+    async def add_approval(self, new: Approval) -> None:
+        await self._write(lambda tx: approvals.add(tx, new))
+
+    async def approval(self, id: str) -> Approval | None:
+        return await self._read(lambda c: approvals.get(c, id, self._clock.now()))
+
+    async def approvals(
+        self, status: ApprovalStatus | None, run: str | None, limit: int, before: str | None
+    ) -> list[Approval]:
+        now = self._clock.now()
+        return await self._read(lambda c: approvals.listed(c, status, run, limit, before, now))
+
+    async def decide_approval(self, id: str, verdict: Verdict) -> Approval:
+        return await self._write(lambda tx: approvals.decide(tx, id, verdict))
+
+    async def lapse_approval(self, id: str, verdict: Verdict) -> Approval:
+        return await self._write(lambda tx: approvals.lapse(tx, id, verdict))
+
+    async def use_approval(self, id: str, step: str) -> Approval:
+        return await self._write(lambda tx: approvals.use(tx, id, step, self._clock.now()))
+
+    async def begin_once(self, run_id: str, key: str) -> bool:
+        return await self._write(
+            lambda tx: approvals.begin_once(tx, run_id, key, self._clock.now())
+        )
+
+    async def secret(self, name: str) -> bytes:
+        known = await self._read(lambda c: approvals.known_secret(c, name))
+        if known is not None:
+            return known
+        fresh = os.urandom(32)
+        return await self._write(lambda tx: approvals.secret(tx, name, fresh))
 
     # --- streams ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from holdfast.gateway.formats import chat_stream, openai_errors
+from holdfast.gateway.formats import chat_stream, openai_errors, openai_tools
 from holdfast.gateway.formats.base import (
     Failure,
     Quirks,
@@ -94,14 +94,16 @@ class ChatFormat:
                 _decode_tool(fields(tool, f"tools[{n}]"), f"tools[{n}]")
                 for n, tool in enumerate(items(body.get("tools"), "tools"))
             ),
-            tool_choice=_decode_choice(body.get("tool_choice")),
+            tool_choice=openai_tools.decode_choice(body.get("tool_choice"), _choice_name),
             parallel_tools=optional_bool(body.get("parallel_tool_calls"), "parallel_tool_calls"),
             max_tokens=optional_int(limit, "max_tokens"),
             temperature=optional_number(body.get("temperature"), "temperature"),
             top_p=optional_number(body.get("top_p"), "top_p"),
             stop=(stop,) if isinstance(stop, str) else tuple(items(stop, "stop")),
             seed=optional_int(body.get("seed"), "seed"),
-            output=_decode_output(body.get("response_format")),
+            output=openai_tools.decode_output(
+                body.get("response_format"), "response_format", _output_schema
+            ),
             effort=body.get("reasoning_effort"),
             user=optional_text(body.get("user"), "user"),
             stream=bool(body.get("stream")),
@@ -152,16 +154,15 @@ class ChatFormat:
         if finish is None:
             raise WireError("choices[0].finish_reason is missing: the reply is not whole")
         parts = tuple(_decode_parts(message))
-        refused = any(isinstance(part, RefusalPart) for part in parts)
-        called = any(isinstance(part, ToolCallPart) for part in parts)
+        kinds = {type(part) for part in parts}
         reason = chat_stream.decode_finish(finish)
+        if RefusalPart in kinds:
+            reason = "refusal"
+        elif ToolCallPart in kinds and reason == "stop":
+            reason = "tool_calls"
         return Completion(
             parts=parts,
-            finish="refusal"
-            if refused
-            else "tool_calls"
-            if called and reason == "stop"
-            else reason,
+            finish=reason,
             model=str(body.get("model") or ""),
             usage=decode_usage(body.get("usage")),
             id=body.get("id"),
@@ -236,15 +237,9 @@ def _encode_tool(tool: Tool) -> Json:
 
 
 def _decode_tool(tool: Json, path: str) -> Tool:
-    if tool.get("type", "function") != "function":
-        raise WireError(f"{path}: only function tools can be translated, not {tool.get('type')!r}")
+    openai_tools.check_kind(tool.get("type", "function"), path)
     function = fields(tool.get("function"), f"{path}.function")
-    return Tool(
-        name=text(function.get("name"), f"{path}.function.name"),
-        description=str(function.get("description") or ""),
-        schema=function.get("parameters") or {"type": "object", "properties": {}},
-        strict=function.get("strict"),
-    )
+    return openai_tools.decode_function(function, f"{path}.function")
 
 
 def _encode_choice(choice: ToolChoice) -> object:
@@ -253,36 +248,19 @@ def _encode_choice(choice: ToolChoice) -> object:
     return choice.mode
 
 
-def _decode_choice(value: object) -> ToolChoice | None:
-    if value is None:
-        return None
-    if value in ("auto", "none", "required"):
-        return ToolChoice(value)
-    function = fields(fields(value, "tool_choice").get("function"), "tool_choice.function")
-    return ToolChoice("tool", text(function.get("name"), "tool_choice.function.name"))
+def _choice_name(choice: Json) -> str:
+    function = fields(choice.get("function"), "tool_choice.function")
+    return text(function.get("name"), "tool_choice.function.name")
 
 
 def _encode_output(output: OutputSchema, quirks: Quirks) -> Json:
     if output.schema is None or not quirks.json_schema:
         return {"type": "json_object"}
-    schema = {"name": output.name, "schema": output.schema, "strict": output.strict}
-    return {"type": "json_schema", "json_schema": schema}
+    return {"type": "json_schema", "json_schema": openai_tools.encode_schema(output)}
 
 
-def _decode_output(value: object) -> OutputSchema | None:
-    if value is None:
-        return None
-    wanted = fields(value, "response_format")
-    if wanted.get("type") == "json_object":
-        return OutputSchema()
-    if wanted.get("type") != "json_schema":
-        return None
-    schema = fields(wanted.get("json_schema"), "response_format.json_schema")
-    return OutputSchema(
-        schema=schema.get("schema"),
-        name=str(schema.get("name") or "output"),
-        strict=bool(schema.get("strict")),
-    )
+def _output_schema(wanted: Json) -> Json:
+    return fields(wanted.get("json_schema"), "response_format.json_schema")
 
 
 def schema_instruction(output: OutputSchema) -> Json:

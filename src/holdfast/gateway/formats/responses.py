@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from holdfast.gateway.formats import openai_errors, responses_stream
+from holdfast.gateway.formats import openai_errors, openai_tools, responses_stream
 from holdfast.gateway.formats.base import (
     Failure,
     Quirks,
@@ -104,12 +104,12 @@ class ResponsesFormat:
                 _decode_tool(fields(raw, f"tools[{n}]"), f"tools[{n}]")
                 for n, raw in enumerate(items(body.get("tools"), "tools"))
             ),
-            tool_choice=_decode_choice(body.get("tool_choice")),
+            tool_choice=openai_tools.decode_choice(body.get("tool_choice"), _choice_name),
             parallel_tools=optional_bool(body.get("parallel_tool_calls"), "parallel_tool_calls"),
             max_tokens=optional_int(body.get("max_output_tokens"), "max_output_tokens"),
             temperature=optional_number(body.get("temperature"), "temperature"),
             top_p=optional_number(body.get("top_p"), "top_p"),
-            output=_decode_output(wanted),
+            output=openai_tools.decode_output(wanted, "text.format", lambda given: given),
             effort=reasoning.get("effort"),
             user=optional_text(body.get("user"), "user"),
             stream=bool(body.get("stream")),
@@ -218,14 +218,8 @@ def _encode_tool(tool: Tool) -> Json:
 
 
 def _decode_tool(tool: Json, path: str) -> Tool:
-    if tool.get("type") != "function":
-        raise WireError(f"{path}: only function tools can be translated, not {tool.get('type')!r}")
-    return Tool(
-        name=text(tool.get("name"), f"{path}.name"),
-        description=str(tool.get("description") or ""),
-        schema=tool.get("parameters") or {"type": "object", "properties": {}},
-        strict=tool.get("strict"),
-    )
+    openai_tools.check_kind(tool.get("type"), path)
+    return openai_tools.decode_function(tool, path)
 
 
 def _encode_choice(choice: ToolChoice) -> object:
@@ -234,35 +228,13 @@ def _encode_choice(choice: ToolChoice) -> object:
     return choice.mode
 
 
-def _decode_choice(value: object) -> ToolChoice | None:
-    if value is None:
-        return None
-    if value in ("auto", "none", "required"):
-        return ToolChoice(value)
-    choice = fields(value, "tool_choice")
+def _choice_name(choice: Json) -> str:
     if choice.get("type") != "function":
         raise WireError(f"tool_choice of type {choice.get('type')!r} can't be translated")
-    return ToolChoice("tool", text(choice.get("name"), "tool_choice.name"))
+    return text(choice.get("name"), "tool_choice.name")
 
 
 def _encode_output(output: OutputSchema) -> Json:
     if output.schema is None:
         return {"type": "json_object"}
-    return {
-        "type": "json_schema",
-        "name": output.name,
-        "schema": output.schema,
-        "strict": output.strict,
-    }
-
-
-def _decode_output(value: object) -> OutputSchema | None:
-    if value is None:
-        return None
-    wanted = fields(value, "text.format")
-    if wanted.get("type") == "json_object":
-        return OutputSchema()
-    if wanted.get("type") != "json_schema":
-        return None
-    name, strict = str(wanted.get("name") or "output"), bool(wanted.get("strict"))
-    return OutputSchema(schema=wanted.get("schema"), name=name, strict=strict)
+    return {"type": "json_schema", **openai_tools.encode_schema(output)}

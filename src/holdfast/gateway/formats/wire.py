@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, cast
 
+from holdfast import json_text
 from holdfast.errors import UsageError
 
 Json = dict[str, Any]
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class WireError(ValueError):
@@ -72,7 +71,7 @@ def count(value: object) -> int:
 
 def dumps(data: object) -> bytes:
     """Compact JSON."""
-    return _encode(data).encode("utf-8", "surrogatepass")
+    return json_text.dump(data)
 
 
 def unsupported(path: str, what: str, target: str) -> UsageError:

@@ -6,10 +6,10 @@ by virtual keys; where calls go is settled by the gateway's configuration, never
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from holdfast import json_text
 from holdfast.errors import HoldfastError, KeyRefused, PayloadTooLarge, UsageError
 from holdfast.gateway import addresses
 from holdfast.gateway.formats import FORMATS
@@ -160,7 +160,7 @@ async def _read(receive: Receive, headers: dict[str, str]) -> bytes:
 
 def _parse(raw: bytes) -> Json:
     try:
-        return fields(json.loads(raw))
+        return fields(json_text.load(raw))
     except (ValueError, RecursionError, WireError) as error:
         raise UsageError("the request body is no JSON object") from error
 

@@ -30,6 +30,7 @@ from holdfast.store.ledger import Earlier
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 _MAX_KEY = 255
+_LOOK_AFTER = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +89,15 @@ class ServiceCalls:
     async def _serve_unkeyed(
         self, client: Client, candidates: Sequence[Candidate], receive: Receive, sink: ClientSink
     ) -> None:
-        call = asyncio.current_task()
-        assert call is not None
-        gone = asyncio.create_task(_disconnected(receive, call))
+        watch = _Disconnection(receive)
         try:
             await self._make(client, candidates, sink, call_key=None)
         except asyncio.CancelledError:
-            if not (gone.done() and gone.result()):
+            if not watch.came:
                 raise
-            call.uncancel()
+            watch.forgive()
         finally:
-            gone.cancel()
+            watch.close()
 
     # --- with a key: the call outlives its client ----------------------------------------------
 
@@ -225,13 +224,34 @@ async def _begins(running: InFlight) -> bool:
     return running.sink.started
 
 
-async def _disconnected(receive: Receive, call: asyncio.Task[Any]) -> bool:
-    """Wait for the client to go, then stop its call."""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            call.cancel()
-            return True
+class _Disconnection:
+    """Stops the current task when its client goes; most calls are over before it is looked for."""
+
+    def __init__(self, receive: Receive) -> None:
+        call = asyncio.current_task()
+        assert call is not None
+        self._receive, self._call = receive, call
+        self._task: asyncio.Task[None] | None = None
+        self._timer = call.get_loop().call_later(_LOOK_AFTER, self._look)
+        self.came = False
+
+    def _look(self) -> None:
+        self._task = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.came = True
+        self._call.cancel()
+
+    def forgive(self) -> None:
+        """It was us who cancelled the call: no more to it."""
+        self._call.uncancel()
+
+    def close(self) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
 
 def _outward(call_key: str) -> str:

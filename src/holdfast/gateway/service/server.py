@@ -54,6 +54,7 @@ def make_server(gateway: Gateway, *, host: str, open_to_all: bool) -> uvicorn.Se
             access_log=False,
             server_header=False,
             date_header=False,
+            proxy_headers=False,
             lifespan="on",
             timeout_keep_alive=75,
             timeout_graceful_shutdown=30,

@@ -29,6 +29,7 @@ class ClientSink:
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self._ended = False
         self.started = False
 
     async def start(self, status: int, headers: Headers) -> None:
@@ -37,10 +38,13 @@ class ClientSink:
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self._ended = last
+        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
 
     async def end(self) -> None:
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        if not self._ended:
+            self._ended = True
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
         """A whole answer at once."""

@@ -6,9 +6,9 @@ exception is the usage chunk of chat completions that we asked for and the clien
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from holdfast import json_text
 from holdfast.errors import BadReply, ProviderError
 from holdfast.gateway.formats import FORMATS, chat_usage
 from holdfast.gateway.formats.anthropic_stream import decode_stop
@@ -76,9 +76,10 @@ class Watch:
             self.whole = True
             return False
         try:
-            event = fields(json.loads(data), "event")
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+            loaded = json_text.load(data)
+        except (ValueError, RecursionError) as error:
             raise self._bad("holds broken JSON") from error
+        event = fields(loaded, "event")
         match self._format:
             case "chat":
                 return self._chat(event)
@@ -177,7 +178,7 @@ def _without_usage(chunk: bytes) -> bytes:
         data = piece.strip()
         if data.startswith(b"data:") and b'"usage"' in data:
             try:
-                event = fields(json.loads(data[5:]))
+                event = fields(json_text.load(data[5:]))
             except (ValueError, WireError):
                 event = {"choices": True}
             if not event.get("choices"):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from holdfast import json_text
 from holdfast.errors import BadReply, ProviderError, UsageError
 from holdfast.gateway.backends import Backends
 from holdfast.gateway.config import Bounds
 from holdfast.gateway.events import Assembler, End, Event
+from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats.base import Format
 from holdfast.gateway.formats.wire import Json, WireError, dumps, fields
 from holdfast.gateway.meter import Meter
@@ -23,7 +24,6 @@ from holdfast.gateway.seal import seal
 from holdfast.gateway.service.sink import BufferSink, Headers, Sink
 from holdfast.gateway.service.watch import Watch
 from holdfast.gateway.tokens import input_bound
-from holdfast.gateway.transport import Exchange
 from holdfast.gateway.upstream import Outgoing, StreamReader
 
 FORWARDED = ("anthropic-version", "anthropic-beta", "openai-beta")
@@ -147,7 +147,7 @@ class HttpWork:
     ) -> None:
         body = await exchange.read()
         try:
-            parsed = fields(json.loads(body))
+            parsed = fields(json_text.load(body))
             completion = self._format.decode_reply(parsed)
         except WireError as error:
             raise BadReply(f"{name}'s reply is not usable: {error}", bought=True) from error

@@ -1,0 +1,342 @@
+"""Our side of HTTP/1.1, against a server that sends exactly the bytes it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.support import fake_providers, make_gateway
+from holdfast.errors import BadReply, ProviderError, ProviderUnavailable, UsageError
+from holdfast.gateway import connections
+from holdfast.gateway.calls import generate_text
+from holdfast.gateway.config import GatewayConfig
+from holdfast.gateway.connections import place
+from holdfast.gateway.exchange import Exchange
+from holdfast.gateway.http1 import head
+from holdfast.gateway.meter import Meter
+from holdfast.gateway.transport import Transport
+
+CONFIG = GatewayConfig()
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Peer:
+    """A server on loopback; each connection is answered from `answers`, request by request."""
+
+    def __init__(self, *answers: bytes, close: bool = False) -> None:
+        self._answers, self._close = list(answers), close
+        self.connections = 0
+        self.requests: list[bytes] = []
+        self.lost = asyncio.Event()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while self._answers:
+                first = await reader.readuntil(b"\r\n\r\n")
+                size = int(first.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+                self.requests.append(first + await reader.readexactly(size))
+                writer.write(self._answers.pop(0))
+                await writer.drain()
+            if not self._close:
+                await reader.read()  # until the client goes
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self.lost.set()
+            writer.close()
+
+
+@asynccontextmanager
+async def listening(peer: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    server = await asyncio.start_server(peer, "127.0.0.1", 0, ssl=tls)
+    try:
+        port = server.sockets[0].getsockname()[1]
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{port}/v1"
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+def exchange(transport: Transport, url: str, body: bytes = b"{}", **headers: str) -> Exchange:
+    return Exchange(
+        transport, "peer", url, headers=headers, body=body, meter=Meter(),
+        timeouts=CONFIG.timeouts, bounds=CONFIG.bounds, streams=False,
+    )  # fmt: skip
+
+
+async def ask(transport: Transport, url: str, **more: Any) -> tuple[int, dict[str, str], bytes]:
+    async with exchange(transport, url, **more) as answer:
+        return answer.status, dict(answer.headers), await answer.read()
+
+
+async def ask_once(*answers: bytes, close: bool = False) -> tuple[int, dict[str, str], bytes]:
+    transport = Transport(CONFIG.timeouts)
+    async with listening(Peer(*answers, close=close)) as url:
+        try:
+            return await asyncio.wait_for(ask(transport, url), 20)
+        finally:
+            await transport.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        WHOLE,
+        b"HTTP/1.1 100 Continue\r\n\r\n" + WHOLE,
+        b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + WHOLE,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nDigest: x\r\n\r\n",
+    ],
+    ids=["length", "continue", "early hints", "chunks", "trailers"],
+)
+async def test_an_answer_is_read_however_it_is_framed(answer: bytes) -> None:
+    status, headers, body = await ask_once(answer)
+    assert (status, body) == (200, b"hello")
+    assert not {"link", "digest"} & headers.keys()
+
+
+async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+    _, _, body = await ask_once(b"HTTP/1.1 200 OK\r\nA: 1\r\na: 2\r\n\r\nhello", close=True)
+    assert body == b"hello"
+
+
+async def test_repeated_headers_are_joined() -> None:
+    _, headers, _ = await ask_once(b"HTTP/1.1 200 OK\r\nA: 1\r\na: 2\r\nContent-Length: 0\r\n\r\n")
+    assert headers["a"] == "1, 2"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhello",
+    ],
+)
+async def test_a_cut_answer_is_no_answer(answer: bytes) -> None:
+    with pytest.raises(BadReply, match="cut"):
+        await ask_once(answer, close=True)
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-"])
+async def test_hanging_up_before_the_answer_may_have_cost(answer: bytes) -> None:
+    with pytest.raises(ProviderUnavailable, match="hung up") as caught:
+        await ask_once(answer, close=True)
+    assert caught.value.bought
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2**20 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X: 1\r\n" * 2**17 + b"\r\n",
+        b"HTTP/1.1 103 Early Hints\r\n\r\n" * 2**15,
+    ],
+    ids=["no HTTP", "two lengths", "length and chunks", "switch", "long header", "many", "hints"],
+)
+async def test_broken_http_is_said_to_be(answer: bytes) -> None:
+    with pytest.raises(BadReply, match="broken HTTP"):
+        await ask_once(answer)
+
+
+@pytest.mark.parametrize("end", [b"0\r\nX: " + b"x" * 2**20, b"1;" + b"x" * 2**20])
+async def test_marks_and_trailers_without_end_are_cut_off(end: bytes) -> None:
+    start = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+    with pytest.raises(BadReply):
+        await ask_once(start + end)
+
+
+async def test_a_connection_is_used_again() -> None:
+    transport, peer = Transport(CONFIG.timeouts), Peer(WHOLE, WHOLE, WHOLE)
+    async with listening(peer) as url:
+        for _ in range(3):
+            assert (await ask(transport, url))[2] == b"hello"
+        await transport.close()
+    assert peer.connections == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        WHOLE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
+        WHOLE.replace(b"1.1", b"1.0"),
+        WHOLE + WHOLE,  # what follows is nobody's answer
+        WHOLE + b"x",
+    ],
+    ids=["close", "1.0", "two answers", "more"],
+)
+async def test_a_connection_that_is_not_fit_is_not_used_again(answer: bytes) -> None:
+    transport, peer = Transport(CONFIG.timeouts), Peer(answer, WHOLE)
+    async with listening(peer) as url:
+        for _ in range(2):
+            assert (await ask(transport, url))[2] == b"hello"
+        await transport.close()
+    assert peer.connections == 2
+
+
+async def test_a_peer_that_speaks_unasked_is_left() -> None:
+    transport = Transport(CONFIG.timeouts)
+    told = asyncio.Event()
+
+    async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(WHOLE)
+        await told.wait()
+        writer.write(WHOLE)
+        assert await reader.read() == b""  # it was closed from the other side
+        writer.close()
+
+    async with listening(peer) as url:
+        await ask(transport, url)
+        [(pool, _)] = transport._pools.values()
+        [[connection]] = pool._idle.values()
+        told.set()
+        await asyncio.wait_for(connection.gone(), 10)
+        assert pool.idle(place(url).peer) is None
+        await transport.close()
+
+
+async def test_old_connections_are_closed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "KEEP", 0.01)
+    transport, peer = Transport(CONFIG.timeouts), Peer(WHOLE, WHOLE)
+    async with listening(peer) as url:
+        await ask(transport, url)
+        await asyncio.wait_for(peer.lost.wait(), 10)
+        await transport.close()
+
+
+async def test_a_large_request_arrives_whole() -> None:
+    transport, peer = Transport(CONFIG.timeouts), Peer(WHOLE)
+    body = b"0123456789" * 700_000
+    async with listening(peer) as url:
+        await ask(transport, url, body=body)
+        await transport.close()
+    assert peer.requests[0].endswith(b"\r\n\r\n" + body)
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\rb", "a\0b"])
+async def test_a_header_cant_hold_another(value: str) -> None:
+    transport = Transport(CONFIG.timeouts)
+    async with listening(Peer(WHOLE)) as url:
+        with pytest.raises(UsageError, match="line break"):
+            await ask(transport, url, **{"X-Key": value})
+        await transport.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "peer", "host", "path"),
+    [
+        ("http://127.0.0.1:8080/v1/x", ("127.0.0.1", 8080, False), "127.0.0.1:8080", "/v1/x"),
+        ("https://api.example.com/v1", ("api.example.com", 443, True), "api.example.com", "/v1"),
+        ("http://[::1]:9", ("::1", 9, False), "[::1]:9", "/"),
+        ("https://bücher.example/v1", ("xn--bcher-kva.example", 443, True),
+         "xn--bcher-kva.example", "/v1"),
+    ],
+)  # fmt: skip
+def test_an_address_is_taken_apart(
+    url: str, peer: tuple[str, int, bool], host: str, path: str
+) -> None:
+    found = place(url)
+    assert (found.peer, found.host, found.path) == (peer, host, path)
+    assert head(path, host, {}, 2).startswith(f"POST {path} HTTP/1.1\r\nHost: {host}\r\n".encode())
+
+
+# --- TLS ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate for 127.0.0.1 that nobody signed but itself, with its key."""
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name)
+        .public_key(key.public_key()).serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    path = tmp_path / "test.pem"
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        + made.public_bytes(serialization.Encoding.PEM)
+    )
+    return path
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_only_a_trusted_certificate_gets_the_request(
+    certificate: Path, trusted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    connections._trust.cache_clear()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    transport, peer = Transport(CONFIG.timeouts), Peer(WHOLE, WHOLE)
+    async with listening(peer, context) as url:
+        if trusted:
+            for _ in range(2):
+                assert (await ask(transport, url))[2] == b"hello"
+            assert peer.connections == 1
+        else:
+            with pytest.raises(ProviderUnavailable, match="self-signed") as caught:
+                await ask(transport, url)
+            assert not caught.value.bought and not peer.requests
+        await transport.close()
+    connections._trust.cache_clear()
+
+
+# --- a proxy ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trust", [True, False])
+async def test_the_environments_proxy_is_used_if_asked_for(
+    trust: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = {"model": "m", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}
+    body = json.dumps(reply).encode()
+    start = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    proxy = Peer(start.encode() + b"\r\n\r\n" + body)
+    async with listening(proxy) as url:
+        monkeypatch.setenv("http_proxy", url.removesuffix("/v1"))
+        monkeypatch.delenv("no_proxy", raising=False)
+        config = fake_providers("http://provider.invalid/v1", "chat")
+        gateway = make_gateway(providers=config, trust_env=trust, retries={"attempts": 1})
+        if trust:
+            assert (await generate_text("fake-chat/m", prompt="hi", gateway=gateway)).text == "hi"
+            assert proxy.requests[0].startswith(b"POST http://provider.invalid/v1/chat/")
+        else:
+            with pytest.raises(ProviderError, match="out of reach"):
+                await generate_text("fake-chat/m", prompt="hi", gateway=gateway)
+            assert not proxy.requests
+        await gateway.close()
