@@ -162,9 +162,11 @@ def _as_json(sandbox_id: str, result: CommandResult) -> dict[str, Any]:
 
 
 async def _list(options: argparse.Namespace) -> int:
-    found = await remote.listing(default_state())
+    told = await remote.listing(default_state())
+    found = told.sandboxes
     if options.json:
-        output.show_json({"sandboxes": [as_json(record) for record in found]})
+        silent = {"silent": told.silent}
+        output.show_json({"sandboxes": [as_json(record) for record in found], **silent})
         return 0
     now = datetime.now(UTC)
     rows = [
@@ -179,6 +181,8 @@ async def _list(options: argparse.Namespace) -> int:
         for record in found
     ]
     output.table(("SANDBOX", "BACKEND", "AGE", "MEMORY", "NETWORK", "RUN"), rows)
+    for id in told.silent:
+        output.note(f"{id}: its process does not answer")
     return 0
 
 

@@ -14,6 +14,7 @@ import json
 import secrets
 from dataclasses import dataclass, field
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from holdfast.agents.code.excerpt import tail
@@ -55,14 +56,14 @@ async def judge(
     sandbox: Sandbox, language: Language, code: str, tests: str, limits: Limits
 ) -> Verdict:
     """Run the tests on the program in this sandbox, which is used for nothing else."""
-    result, report = await _run(sandbox, language, code, tests, limits)
+    result, report = await _run(sandbox, language, "tests", code, tests, limits)
     verdict = _verdict(result, report, limits, sandbox.id)
     if not verdict.passed:
         return verdict
     hollow = hollowed(code, language)
     if hollow is None:
         return verdict
-    _, report = await _run(sandbox, language, hollow, tests, limits)
+    _, report = await _run(sandbox, language, "hollow", hollow, tests, limits)
     if report is not None and report.passed:
         return Verdict(
             False,
@@ -76,14 +77,16 @@ async def judge(
 
 
 async def _run(
-    sandbox: Sandbox, language: Language, code: str, tests: str, limits: Limits
+    sandbox: Sandbox, language: Language, name: str, code: str, tests: str, limits: Limits
 ) -> tuple[CommandResult, Report | None]:
+    """Run the tests once; `name` is what the command is called where people see it."""
     nonce = secrets.token_hex(32)
     runner = "run_python.py" if language.runtime == "python" else "run_node.mjs"
+    place = f"/tmp/{name}{Path(runner).suffix}"  # noqa: S108 - the sandbox's own
     files = {
         language.code_file: code,
         language.test_file: tests,
-        f"/tmp/{runner}": _inside(runner),  # noqa: S108 - the sandbox's own
+        place: _inside(runner),
         REPORT: "",
     }
     await sandbox.write_files(files)
@@ -96,7 +99,7 @@ async def _run(
     program = "python" if language.runtime == "python" else "node"
     result = await sandbox.run(
         program,
-        f"/tmp/{runner}",  # noqa: S108 - the sandbox's own
+        place,
         stdin=f"{json.dumps(given)}\n",
         timeout=limits.seconds,
         max_output=_MOST_OUTPUT,
