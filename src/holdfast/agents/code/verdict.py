@@ -9,6 +9,7 @@ nothing either.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import secrets
@@ -26,6 +27,11 @@ from holdfast.sandbox import CommandResult, Ended, Limit, Sandbox
 REPORT = ".report"
 _MOST_REPORT = 1024 * 1024
 _MOST_OUTPUT = "1mb"
+_PLACE = "/tmp/runner"  # noqa: S108 - the sandbox's own
+_RUNNERS = {
+    "python": ("run_python.py", "python_watch.py", "python_tests.py", "python_tamper.py"),
+    "node": ("run_node.mjs",),
+}
 _SPARE_SECONDS = 2.0
 """Between the dump of where a program hangs and its end."""
 
@@ -79,13 +85,9 @@ async def _run(
     sandbox: Sandbox, language: Language, code: str, tests: str, limits: Limits
 ) -> tuple[CommandResult, Report | None]:
     nonce = secrets.token_hex(32)
-    runner = "run_python.py" if language.runtime == "python" else "run_node.mjs"
-    files = {
-        language.code_file: code,
-        language.test_file: tests,
-        f"/tmp/{runner}": _inside(runner),  # noqa: S108 - the sandbox's own
-        REPORT: "",
-    }
+    runner, *pieces = _RUNNERS[language.runtime]
+    files = {language.code_file: code, language.test_file: tests, REPORT: ""}
+    files |= {f"{_PLACE}/{name}": _inside(name) for name in (runner, *pieces)}
     await sandbox.write_files(files)
     given = {
         "nonce": nonce,
@@ -96,7 +98,7 @@ async def _run(
     program = "python" if language.runtime == "python" else "node"
     result = await sandbox.run(
         program,
-        f"/tmp/{runner}",  # noqa: S108 - the sandbox's own
+        f"{_PLACE}/{runner}",
         stdin=f"{json.dumps(given)}\n",
         timeout=limits.seconds,
         max_output=_MOST_OUTPUT,
@@ -114,7 +116,7 @@ def _inside(name: str) -> str:
 
 def _unsealed(raw: bytes, nonce: str) -> Report | None:
     seal, _, body = raw.partition(b"\n")
-    true = hmac.new(nonce.encode(), body, "sha256").hexdigest().encode()
+    true = hashlib.sha3_256(nonce.encode() + body).hexdigest().encode()
     if not hmac.compare_digest(seal, true):
         return None
     data: dict[str, Any] = json.loads(body)
@@ -171,6 +173,12 @@ def _verdict(result: CommandResult, report: Report | None, limits: Limits, sandb
 
 
 def _cut_short(result: CommandResult, limits: Limits) -> str:
+    if Limit.PROCESSES in result.limits_hit:
+        return f"{_how_cut_short(result, limits)} (they started {limits.pids} processes or more)"
+    return _how_cut_short(result, limits)
+
+
+def _how_cut_short(result: CommandResult, limits: Limits) -> str:
     match result.ended:
         case Ended.TIMED_OUT:
             return f"the tests did not end within {limits.seconds:g} s"
@@ -179,12 +187,10 @@ def _cut_short(result: CommandResult, limits: Limits) -> str:
         case Ended.OUTPUT_LIMIT:
             return f"the tests printed more than {_MOST_OUTPUT}"
         case Ended.SIGNALLED:
-            many = (
-                " (the limit on processes was reached)"
-                if Limit.PROCESSES in result.limits_hit
-                else ""
-            )
-            return f"the tests were killed by signal {result.signal}{many}"
+            return f"the tests were killed by signal {result.signal}"
+        case _ if result.seconds >= limits.seconds:
+            seconds = f"{limits.seconds:g} s"
+            return f"the tests did not end within {seconds}, and were stopped with their sandbox"
         case _:
             return "the sandbox ended before the tests did"
 
