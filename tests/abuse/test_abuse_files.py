@@ -152,17 +152,20 @@ async def test_special_files_in_a_source_are_left_out(tmp_path: Path) -> None:
 
 
 async def test_a_snapshot_of_hostile_files_stays_small_and_inside(
+    backend: str,
     secret: tuple[Path, str],
 ) -> None:
     path, token = secret
+    # gVisor can't tell where a file's holes are: they are read, which takes a while.
+    sparse = "200G" if backend == "namespace" else "4G"
     hostile = f"""
-    truncate -s 200G sparse
+    truncate -s {sparse} sparse
     head -c 1000000 /dev/urandom > one; i=0; while [ $i -lt 500 ]; do ln one l$i; i=$((i+1)); done
     ln -s {path} link; ln -s {path.parent} folder; mkfifo pipe
     chmod 4777 one; mkdir locked; echo x > locked/in; chmod 000 locked/in
     """
     host = shared_host()
-    async with await create() as sandbox:
+    async with await create(backend) as sandbox:
         assert (await sandbox.shell(hostile)).ok
         snapshot = await sandbox.snapshot()
     try:
@@ -173,24 +176,24 @@ async def test_a_snapshot_of_hostile_files_stays_small_and_inside(
         assert (layer / "l3").stat().st_ino == (layer / "one").stat().st_ino
         assert (layer / "link").is_symlink() and not (layer / "one").stat().st_mode & 0o4000
         assert not (layer / "pipe").exists()
-        async with await create(source=snapshot.id) as again:
+        async with await create(backend, source=snapshot.id) as again:
             seen = await again.shell("stat -c %s sparse; cat link folder/secret; ls l1 l499")
-        assert seen.stdout.splitlines() == ["214748364800", "l1", "l499"]
+        assert seen.stdout.splitlines() == [str(int(sparse[:-1]) << 30), "l1", "l499"]
         assert token not in seen.stdout
     finally:
         get_snapshot(host.state, snapshot.id).delete()
 
 
-async def test_what_was_removed_stays_removed_in_what_starts_from_it() -> None:
-    async with await create() as first:
+async def test_what_was_removed_stays_removed_in_what_starts_from_it(backend: str) -> None:
+    async with await create(backend) as first:
         await first.shell("mkdir d; echo 1 > d/a; echo 2 > b")
         one = await first.snapshot()
         assert (await first.run("echo", "on")).stdout == "on\n"
-    async with await create(source=one) as second:
+    async with await create(backend, source=one) as second:
         await second.shell("rm b; rm -r d; mkdir d; echo 3 > d/c")
         two = await second.snapshot()
     try:
-        async with await create(source=two) as third:
+        async with await create(backend, source=two) as third:
             assert (await third.shell("ls -R . ; cat d/c")).stdout.split() == [
                 ".:",
                 "d",
@@ -198,20 +201,24 @@ async def test_what_was_removed_stays_removed_in_what_starts_from_it() -> None:
                 "c",
                 "3",
             ]
-        with pytest.raises(Refused, match="builds on"):
-            one.delete()
+        if backend == "namespace":  # where a snapshot is what differs from the one below
+            with pytest.raises(Refused, match="builds on"):
+                one.delete()
     finally:
         two.delete()
         one.delete()
 
 
-async def test_a_tree_too_deep_to_keep_is_refused_and_leaves_nothing() -> None:
+@pytest.mark.parametrize("depth", [300, 1500])
+async def test_a_tree_too_deep_to_keep_is_refused_and_leaves_nothing(
+    backend: str, depth: int
+) -> None:
     host = shared_host()
-    code = "import os\nfor i in range(300):\n os.mkdir('d'); os.chdir('d')"
-    async with await create() as sandbox:
+    code = f"import os\nfor i in range({depth}):\n os.mkdir('d'); os.chdir('d')"
+    async with await create(backend) as sandbox:
         await sandbox.run("python", "-c", code)
         before = sorted(os.listdir(host.state / "snapshots"))
-        with pytest.raises(SandboxError, match="deep"):
+        with pytest.raises(SandboxError, match=r"deep|long"):
             await sandbox.snapshot()
         assert sorted(os.listdir(host.state / "snapshots")) == before
         assert (await sandbox.run("echo", "on")).stdout == "on\n"

@@ -175,9 +175,10 @@ async def test_a_connection_is_used_again() -> None:
         WHOLE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
         WHOLE.replace(b"1.1", b"1.0"),
         WHOLE + WHOLE,  # what follows is nobody's answer
+        WHOLE + b"HTTP/1.1 2",
         WHOLE + b"x",
     ],
-    ids=["close", "1.0", "two answers", "more"],
+    ids=["close", "1.0", "two answers", "one and a half", "more"],
 )
 async def test_a_connection_that_is_not_fit_is_not_used_again(answer: bytes) -> None:
     transport, peer = Transport(CONFIG.timeouts), Peer(answer, WHOLE)
