@@ -14,7 +14,15 @@ from decimal import Decimal
 
 from holdfast.agents.code.models import choose
 from holdfast.agents.code.settings import load as load_code
-from holdfast.agents.repo import asking, editing, judging, live, settings, sources, taking
+from holdfast.agents.repo import (
+    asking,
+    editing,
+    judging,
+    live,
+    settings,
+    sources,
+    taking,
+)
 from holdfast.agents.repo.editing import Answer, Wrong
 from holdfast.agents.repo.records import (
     Base,
@@ -61,6 +69,7 @@ async def settle(
     attempts: int | None,
     max_steps: int | None,
     max_time: float | None,
+    agent: str | None,
 ) -> Plan:
     """Settle the model and the limits, and set the run's budget."""
     gateway, chosen = default_gateway(), settings.load()
@@ -69,14 +78,15 @@ async def settle(
         model, because = chosen.model, "configured"
     if model is None:
         found = await choose(gateway, load_code())
-        if found.is_demo:
+        if found.is_demo and agent is None:
             raise UsageError(
                 "no model is usable here",
                 hint="set a provider's key, or name a model with --model; "
                 "`holdfast models list` shows what is usable",
             )
-        model, because = found.model, found.because
-    gateway.routes.candidates(model)  # raises for a model that can't be had here
+        model, because = ("", found.because) if found.is_demo else (found.model, found.because)
+    if model:
+        gateway.routes.candidates(model)  # raises for a model that can't be had here
     limit = budget if budget is not None else chosen.budget
     if limit is not None:
         scope = f"run:{step_context().run_id}"
@@ -159,6 +169,30 @@ async def let_go(snapshot: str) -> None:
         get_snapshot(default_host().state, snapshot).delete()
     except NotFound:
         pass  # it was let go of before
+
+
+@step(retries=1, timeout="24h")
+async def run_agent(
+    base: Base,
+    plan: Plan,
+    patches: tuple[Patch, ...],
+    command: str,
+    task: str,
+    seconds: float,
+    round: int,
+) -> Outcome:
+    """Let another coding agent work, in a sandbox that reaches the gateway alone.
+
+    One step: a run that dies in the middle of it begins it anew, from the patches before.
+    """
+    from holdfast.agents.repo import outsiders  # with a web server, which few runs need
+
+    said, changed = await outsiders.work(
+        default_gateway(), step_context().run_id, base, plan, patches, command, task, seconds
+    )
+    if changed is None:
+        return Outcome(said)
+    return Outcome(said, tree=changed[0], patch=changed[1])
 
 
 # --- tools ---

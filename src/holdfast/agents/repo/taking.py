@@ -17,6 +17,7 @@ from holdfast.agents.repo.sources import Source
 from holdfast.agents.repo.workspace import ROOT, Workspace
 from holdfast.errors import SandboxError, SandboxFileError, SourceError, UsageError
 from holdfast.sandbox import Sandbox
+from holdfast.sandbox.registries import Access, npm_network, pip_network
 
 DEPENDENCIES = frozenset({"node_modules", ".venv", "venv", "vendor"})
 _SECONDS = 1800.0
@@ -39,6 +40,7 @@ async def take(
     setup: tuple[str, ...],
 ) -> Base:
     """Copy the repo in, settle how its tests run, and keep a snapshot."""
+    access = await _registries(setup)
     try:
         sandbox = await Sandbox.create(
             timeout=_SECONDS,
@@ -46,6 +48,8 @@ async def take(
             pids=plan.pids,
             source=source.place,
             backend=plan.backend,
+            network=access.network if access else None,
+            env=access.env if access else None,
         )
     except SourceError as error:
         raise UsageError(f"{source.label}: {error.message}", hint=error.hint) from error
@@ -64,7 +68,7 @@ async def take(
         tests = found.tests
         if test_command is not None:
             tests = TestPlan(test_command, ("given",), "given")
-        await _set_up(workspace, setup, dict(found.env))
+        await _set_up(workspace, setup, dict(found.env), tree)
         try:
             snapshot = await sandbox.snapshot()
         except SandboxError as error:
@@ -180,7 +184,24 @@ async def _leave_out_ignored(workspace: Workspace, nested: list[str], notes: lis
         notes.append(f"left out, since git ignores them: {_some(gone)}")
 
 
-async def _set_up(workspace: Workspace, setup: tuple[str, ...], env: dict[str, str]) -> None:
+async def _registries(setup: tuple[str, ...]) -> Access | None:
+    """What a setup needs to install packages from where this machine does."""
+    found: Access | None = None
+    words = {word for line in setup for word in re.findall(r"[\w-]+", line)}
+    for tools, look in (
+        ({"pip", "pip3", "uv"}, pip_network),
+        ({"npm", "npx", "yarn"}, npm_network),
+    ):
+        if tools & words:
+            access = await look()
+            found = access if found is None else found | access
+    return found
+
+
+async def _set_up(
+    workspace: Workspace, setup: tuple[str, ...], env: dict[str, str], tree: str
+) -> None:
+    """Run the user's setup. What it leaves in files that git counts is taken back."""
     for line in setup:
         result = await workspace.sandbox.shell(
             f"exec 2>&1\n{line}", cwd=ROOT, env=env, timeout=900, max_output="4mb"
@@ -188,6 +209,10 @@ async def _set_up(workspace: Workspace, setup: tuple[str, ...], env: dict[str, s
         if not result.ok:
             said = result.stdout.strip().splitlines()[-1:] or [str(result.ended)]
             raise UsageError(f"the setup {line!r} failed: {said[0]}")
+    if setup and await workspace.state() != tree:
+        await workspace.ask("read-tree", tree)
+        await workspace.ask("checkout-index", "--force", "--all")
+        await workspace.ask("clean", "-ffdq")
 
 
 def _some(names: list[str]) -> str:

@@ -41,11 +41,12 @@ class Bench:
         for _ in range(_MOST_LOST):
             outcome = await tool(self.tree, *given)
             if not outcome.lost:
-                return self._take(outcome)
+                return self.take(outcome)
             await self.open()
         raise FatalError(f"the workspace was lost {_MOST_LOST} times in a row")
 
-    def _take(self, outcome: Outcome) -> ToolOutput:
+    def take(self, outcome: Outcome) -> ToolOutput:
+        """Go on from what a step has changed; what the model is told of it."""
         if outcome.tree is not None and outcome.patch is not None:
             self.tree = outcome.tree
             self.patches = (*self.patches, outcome.patch)

@@ -6,7 +6,6 @@ Runs in a workflow body; everything it does is a step or follows from steps.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from holdfast.agents.repo import asking, steps
@@ -40,14 +39,13 @@ class _Said:
 async def work(job: Job, number: int) -> Try:
     """Let an agent work until its patch passes."""
     bench = Bench(job.base, job.plan)
-    agent = _Agent(job, bench)
+    agent = _Agent(job, bench) if job.agent is None else _Outsider(job, bench, job.agent)
     rounds, verdict, said = 0, Verdict(False, "nothing was tried"), _Said("", "", final=False)
     judged = None
     try:
-        await bench.open()
         while rounds < job.plan.attempts and not said.final:
             rounds += 1
-            said = await _in_time(job, agent.round(rounds, verdict))
+            said = await agent.round(rounds, verdict)
             if judged != bench.tree:
                 verdict = await steps.judge(
                     job.base, job.plan, bench.patches, job.before, job.keep_tests, rounds
@@ -61,17 +59,6 @@ async def work(job: Job, number: int) -> Try:
     assert body is not None
     ended = "" if verdict.passed else said.ended
     return Try(body.run_id, number, rounds, verdict, said.summary, ended)
-
-
-async def _in_time(job: Job, work: Awaitable[_Said]) -> _Said:
-    limit = asyncio.timeout(max(job.deadline - now().timestamp(), 0.0))
-    try:
-        async with limit:
-            return await work
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        return _Said("", _BOUNDS["max_time"], final=True)
 
 
 class _Agent:
@@ -94,10 +81,22 @@ class _Agent:
         )
 
     async def round(self, number: int, verdict: Verdict) -> _Said:
-        """Work on the task, or on what was wrong with it."""
+        """Work on the task, or on what was wrong with it, as long as there is time."""
+        limit = asyncio.timeout(max(self._job.deadline - now().timestamp(), 0.0))
+        try:
+            async with limit:
+                return await self._round(number, verdict)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return _Said("", _BOUNDS["max_time"], final=True)
+
+    async def _round(self, number: int, verdict: Verdict) -> _Said:
         words = asking.task(self._job)
         if number > 1:
             words = asking.heal(self._job, verdict.problem or verdict.summary)
+        else:
+            await self._bench.open()
         self._bench.finished = None
         result = await self._agent.run(messages=[*self._messages, user(words)])
         self._messages = result.messages
@@ -111,3 +110,23 @@ class _Agent:
     def _ended(result: AgentResult[str]) -> str:
         words = _BOUNDS.get(result.finish, "")
         return f"{words}: {result.error}" if words and result.error else words
+
+
+class _Outsider:
+    """A command-line agent of others; it is told everything anew each round."""
+
+    def __init__(self, job: Job, bench: Bench, command: str) -> None:
+        self._job, self._bench, self._command = job, bench, command
+
+    async def round(self, number: int, verdict: Verdict) -> _Said:
+        """Run the command on the files as they are."""
+        words = asking.task(self._job)
+        if number > 1:
+            words = f"{words}\n\n{asking.heal(self._job, verdict.problem or verdict.summary)}"
+        left = max(self._job.deadline - now().timestamp(), 1.0)
+        outcome = await steps.run_agent(
+            self._job.base, self._job.plan, self._bench.patches, self._command, words, left, number
+        )
+        self._bench.take(outcome)
+        late = now().timestamp() >= self._job.deadline
+        return _Said(outcome.text, _BOUNDS["max_time"] if late else "", final=late)

@@ -50,7 +50,7 @@ async def repair_repo(
     begun = now()
     set_attributes(task=task.strip().splitlines()[0][:120], repo=without_password(source))
     limit = None if max_time is None else seconds(max_time)
-    plan = await steps.settle(model, budget, attempts, max_steps, limit)
+    plan = await steps.settle(model, budget, attempts, max_steps, limit, agent)
     base = await steps.take_repo(source, plan, committed, test_command, setup)
     try:
         before = await steps.run_tests(base, plan)
