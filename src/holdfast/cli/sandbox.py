@@ -22,7 +22,7 @@ from typing import Any
 
 from holdfast.cli import output
 from holdfast.errors import UsageError
-from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, leftovers, remote
+from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver, leftovers, remote
 from holdfast.sandbox.control import as_json
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.sandbox.state import default_state
@@ -92,6 +92,7 @@ async def _doctor(options: argparse.Namespace) -> int:
 
 async def _run(options: argparse.Namespace) -> int:
     host = Host(pool=0)
+    host.observers.append(StoreObserver())
     try:
         async with await Sandbox.create(
             backend=options.backend,
@@ -188,6 +189,7 @@ async def _list(options: argparse.Namespace) -> int:
 
 async def _exec(options: argparse.Namespace) -> int:
     host = Host(pool=0)
+    host.observers.append(StoreObserver())
     try:
         sandbox = await Sandbox.get(options.id, host=host)
         try:
