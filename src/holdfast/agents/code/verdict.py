@@ -62,14 +62,14 @@ async def judge(
     sandbox: Sandbox, language: Language, code: str, tests: str, limits: Limits
 ) -> Verdict:
     """Run the tests on the program in this sandbox, which is used for nothing else."""
-    result, report = await _run(sandbox, language, "tests", code, tests, limits)
+    result, report = await _run(sandbox, language, "run_tests", code, tests, limits)
     verdict = _verdict(result, report, limits, sandbox.id)
     if not verdict.passed:
         return verdict
     hollow = hollowed(code, language)
     if hollow is None:
         return verdict
-    _, report = await _run(sandbox, language, "hollow", hollow, tests, limits)
+    _, report = await _run(sandbox, language, "try_hollow", hollow, tests, limits)
     if report is not None and report.passed:
         return Verdict(
             False,
