@@ -13,6 +13,7 @@ from holdfast import (
     workflow,
     write_stream,
 )
+from holdfast.loop import approval as ask_people
 
 gates: dict[str, asyncio.Event] = {}
 """What `gated` waits for, by name; made by the tests."""
@@ -63,6 +64,12 @@ async def held(name: str) -> str:
 async def approval(what: str) -> str:
     reply = await wait_for_event("approval", match={"what": what}, timeout="1h")
     return f"{what}: {reply.payload}" if reply else "too late"
+
+
+@workflow
+async def asking(order: str) -> str:
+    decision = await ask_people("Refund", arguments={"order": order}, timeout="1h")
+    return f"{decision.status} by {decision.by}: {decision.note}"
 
 
 @workflow
