@@ -25,7 +25,7 @@ from holdfast.tables import build, from_text, scalar_fields, unknown
 
 T = TypeVar("T")
 FILE = "holdfast.toml"
-SECTIONS = ("runtime", "gateway", "sandbox", "code", "server")
+SECTIONS = ("runtime", "gateway", "sandbox", "code", "repo", "server")
 PROFILES = ("dev", "prod")
 """Profiles everyone has, empty unless the file fills them; a file may add its own."""
 _TOP = ("profile", "store", "profiles", *SECTIONS)
@@ -48,6 +48,12 @@ def store(environ: Mapping[str, str] = os.environ) -> Path | None:
     if named is not None and not isinstance(named, str):
         raise ConfigError(f"store should be a path, not {named!r}")
     return Path(named) if named else None
+
+
+def given(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether anything is configured at all, beside where the store is."""
+    named = any(n.startswith("HOLDFAST_") and n != "HOLDFAST_STORE" for n in environ)
+    return named or Path(FILE).exists()
 
 
 def read(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
