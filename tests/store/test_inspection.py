@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.ids import new_id
 from holdfast.store import queries, schema
-from holdfast.store.inspection import Inspection, calls, journal, runs, workers
+from holdfast.store.inspection import Inspection, calls, journal, workers
 from holdfast.store.inspection.runs import (
     Which,
     counts,
@@ -139,9 +139,8 @@ def test_a_page_in_the_middle_costs_what_the_first_does(sizes: tuple[Seed, Seed]
 
 
 def test_a_search_looks_at_a_bounded_number_of_runs_and_says_where_it_stopped(
-    sizes: tuple[Seed, Seed], monkeypatch: pytest.MonkeyPatch
+    sizes: tuple[Seed, Seed],
 ) -> None:
-    monkeypatch.setattr(runs, "SEARCHED", 50_000)
     connection = sizes[1].connection
     found = run_page(connection, Which(search="task number 99998"), 50)
     assert [row.run.attributes["task"] for row in found.rows] == ["task number 99998"]

@@ -15,7 +15,7 @@ from holdfast.store.inspection import last_log, marks
 
 COUNTED = 1000
 """Results are counted up to here; more is "over 1,000"."""
-SEARCHED = 100_000
+SEARCHED = 50_000
 """Runs that one search looks at; older ones are the next page's."""
 NARROW = 2000
 """A span of time with at most so many runs is found by its own index."""
