@@ -68,7 +68,7 @@ def run_node(folders: list[Path], node: str) -> None:
 
 def node_with_types() -> str | None:
     """A node that runs TypeScript by itself, as those from 22.18 do."""
-    prefix = runtimes._node()
+    prefix = runtimes.node_prefix()
     node = f"{prefix}/bin/node" if prefix else shutil.which("node")
     if node is None:
         return None
