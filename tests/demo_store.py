@@ -371,6 +371,34 @@ def fill(seed: Seed) -> dict[str, str]:
     refund.wait("refund_approved", {"ticket": 4821}, None)
     refund.status("waiting", due_at=seed.now + 20 * HOUR)
     ids["waiting"] = refund.id
+    deploy = seed.run(
+        "deploy",
+        640,
+        {"service": "checkout", "build": 412},
+        attributes={"task": "Deploy checkout, build 412"},
+    )
+    deploy.begin()
+    deploy.step(
+        "build_image", {"service": "checkout", "build": 412}, {"digest": "sha256:9f2c…"}, 48.0
+    )
+    deploy.step("smoke_test", {"build": 412}, {"passed": True, "summary": "14 passed"}, 12.0)
+    seed.approval(
+        refund,
+        "Refund 12 €",
+        {"order": "A-2107"},
+        tool="refund",
+        decided=("approved", "dana", "a parcel was lost"),
+    )
+    asked = seed.approval(
+        deploy,
+        "Deploy checkout, build 412, to production",
+        {"service": "checkout", "build": 412, "share": "5 %", "rollback": "build 409"},
+        asked_of="on-call",
+        limit=3600,
+    )
+    deploy.wait(f"@approval/{asked}", {}, None, limit=3600)
+    deploy.status("waiting", due_at=deploy.at + 3600)
+    ids["approval"] = deploy.id
     for number in range(3):
         run = seed.run(
             "evaluate_code",

@@ -33,6 +33,12 @@ INSERT INTO events (run_id, seq, type, key, at, meta, value, blob, hash)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
+INSERT_APPROVAL = """
+INSERT INTO approvals (id, run_id, title, tool, arguments, arguments_hash, asked_of, requested_at,
+  expires_at, fallback, status, decided_at, decided_by, note)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'deny', ?, ?, ?, ?)
+"""
+
 
 class Seed:
     """Writes to the store at `path`."""
@@ -160,6 +166,29 @@ class Seed:
         ledger_spend.hold(self.connection, scopes, 0, 0)
         ledger_rows.finish(self.connection, id, end, 0)
         ledger_spend.settle(self.connection, scopes, (0, 0), (nano or 0, sum(tokens)))
+        return id
+
+    def approval(
+        self,
+        run: SeededRun,
+        title: str,
+        arguments: dict[str, Any],
+        *,
+        tool: str | None = None,
+        asked_of: str = "",
+        limit: float = 86400.0,
+        decided: tuple[str, str, str] | None = None,
+    ) -> str:
+        """Something a run waits for somebody to decide; `decided`: status, by whom, note."""
+        id = new_id("apr", at=run.at, entropy=self.entropy())
+        status, by, note = decided or ("pending", None, "")
+        self.connection.execute(
+            INSERT_APPROVAL,
+            (
+                id, run.id, title, tool, json.dumps(arguments), "0" * 64, asked_of, run.at,
+                run.at + limit, status, run.at + 60 if decided else None, by, note,
+            ),
+        )  # fmt: skip
         return id
 
     def sandbox(

@@ -44,8 +44,9 @@ def chromium_path() -> str | None:
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Chromium, for the tests of one file: Playwright's loop must not be there for others' tests."""
     path = chromium_path()
     if path is None:
         pytest.skip(

@@ -23,7 +23,8 @@ SCREENS: dict[str, tuple[str, str]] = {
     "transcript": ("/runs/{passed}/transcript", "changed since attempt 1"),
     "events": ("/runs/{failed}/events", "step.retrying"),
     "json": ("/runs/{passed}/json", '"workflow"'),
-    "approvals": ("/approvals", "Nothing waits for a decision"),
+    "approvals": ("/approvals", "Deploy checkout, build 412, to production"),
+    "a run that asks": ("/runs/{approval}", "refused in"),
     "models": ("/models?since=7d", "anthropic/claude-opus-4.5"),
     "calls": ("/calls?status=failed", "RateLimited"),
     "a call": ("/calls/{call}", "ProviderUnavailable"),
@@ -33,7 +34,7 @@ SCREENS: dict[str, tuple[str, str]] = {
     "cancel": ("/runs/{running}/do/cancel", "Cancel the run"),
     "fork": ("/runs/{passed}/fork?step=0/7", "Run again"),
     "send": ("/runs/{waiting}/send", "refund_approved"),
-    "bulk": ("/runs/cancel", "Cancel 7 runs"),
+    "bulk": ("/runs/cancel", "Cancel 8 runs"),
     "not found": ("/runs/run_none", "there is no run run_none"),
 }
 

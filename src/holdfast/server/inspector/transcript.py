@@ -118,11 +118,8 @@ def story_of(
             entry.said.append(_said(call, with_code=not has_code))
         if isinstance(output, dict):
             _tell(entry, cast("dict[str, Any]", output), latest.get(step.name))
-            if any(
-                entry.note.strip() == part.text.strip()
-                for said in entry.said
-                for part in said.speech
-            ):
+            heard = "\n".join(part.text for said in entry.said for part in said.speech)
+            if entry.note.strip() in heard:
                 entry.note = ""  # the model has said so just above
         if entry.code is None and entry.passed is None and not entry.said:
             entry.line = _line(step, output)
