@@ -46,7 +46,8 @@ class Progress:
 async def costs(run_id: str) -> str:
     """What a run's model calls came to: tokens and money."""
     calls = await default_gateway().ledger.calls(run_id=run_id, limit=_MOST_CALLS)
-    return " · ".join(word for word in (f"{_tokens(calls)} tokens", _cost(calls)) if word.strip())
+    tokens = _tokens(calls)
+    return " · ".join(word for word in (tokens and f"{tokens} tokens", _cost(calls)) if word)
 
 
 def _passed(step: Step) -> bool | None:
