@@ -315,7 +315,7 @@ class SeededRun:
         at: float | None = None,
     ) -> int:
         self._seq += 1
-        data = None if value is None else json.dumps(value, ensure_ascii=False).encode()
+        data = None if value is None else json.dumps(value).encode()
         event = Event(
             self.id,
             self._seq,

@@ -25,7 +25,7 @@ from holdfast.tables import build, from_text, scalar_fields, unknown
 
 T = TypeVar("T")
 FILE = "holdfast.toml"
-SECTIONS = ("runtime", "gateway", "sandbox", "code", "server")
+SECTIONS = ("runtime", "gateway", "sandbox", "code", "repo", "server")
 PROFILES = ("dev", "prod")
 """Profiles everyone has, empty unless the file fills them; a file may add its own."""
 _TOP = ("profile", "store", "profiles", *SECTIONS)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 from typing import ClassVar
 
@@ -177,10 +180,24 @@ def test_a_packet_with_options_is_read_where_they_end() -> None:
 
 
 async def test_there_is_no_way_by_udp_to_another_name_server() -> None:
-    code = ASK.replace("'127.0.0.1', 53", "'8.8.8.8', 53")
-    async with await create(network=["allowed.test"]) as sandbox:
-        result = await sandbox.run("python", "-c", code, repr([b"evil", b"com"]))
-    assert result.exit_code != 0
+    question = repr([b"evil", b"com"])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        asking = ASK.replace("'127.0.0.1', 53", f"'127.0.0.1', {port}")
+        outside = subprocess.Popen([sys.executable, "-c", asking, question], stdout=-1, text=True)
+        asked, sender = await asyncio.to_thread(server.recvfrom, 512)
+        server.sendto(asked[:3] + b"\x05" + asked[4:], sender)
+        told, _ = await asyncio.to_thread(outside.communicate)
+        assert told == "5 0\n", "void: it does not even work outside"
+        server.settimeout(0.2)
+        for address in (f"'127.0.0.1', {port}", "'8.8.8.8', 53", "'10.0.0.1', 53"):
+            code = ASK.replace("'127.0.0.1', 53", address)
+            async with await create(network=["allowed.test"]) as sandbox:
+                result = await sandbox.run("python", "-c", code, question)
+            assert result.exit_code != 0
+        with pytest.raises(TimeoutError):
+            server.recv(512)
 
 
 LEADS = {
@@ -247,6 +264,11 @@ async def test_a_redirect_to_another_host_is_not_followed(backend: str) -> None:
         rule = AllowedHost("a.test", to=f"127.0.0.1:{port}")
         async with await create(backend, network=[rule]) as sandbox:
             result = await sandbox.shell("curl -sS -L -m 5 http://a.test/")
+        with serving() as other:
+            both = [rule, AllowedHost("elsewhere.test", to=f"127.0.0.1:{other}")]
+            async with await create(backend, network=both) as sandbox:
+                followed = await sandbox.shell("curl -sS -L -m 5 http://a.test/")
+    assert "GET /stolen" in followed.stdout, "void: nobody follows it"
     assert result.exit_code == 6
     assert ("elsewhere.test", False) in [(a.host, a.allowed) for a in observer.attempts]
 

@@ -22,7 +22,8 @@ from holdfast.errors import (
 )
 from holdfast.gateway.breaker import Circuit
 from holdfast.gateway.calls import generate_text, stream_text
-from holdfast.gateway.config import Breaker, GatewayConfig
+from holdfast.gateway.config import Breaker, GatewayConfig, Retries
+from holdfast.gateway.dispatch import _wait
 from holdfast.gateway.failures import retry_after
 from holdfast.gateway.providers import resolve_providers
 from holdfast.gateway.reply import Usage
@@ -246,6 +247,19 @@ async def test_a_hedge_that_could_pass_the_budget_is_not_made() -> None:
         reply = await generate_text("scripted/a", prompt="hi", max_tokens=100, gateway=gateway)
         assert (reply.text, other.requests) == ("slow", [])
     await gateway.close()
+
+
+def test_waits_between_tries_grow_to_their_cap_and_never_fall_together() -> None:
+    retries = Retries(attempts=9, base=0.5, cap=4)
+    error = RateLimited("busy", status=429)
+    for number, longest in ((1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0), (8, 4.0)):
+        waits = [_wait(error, number, retries) for _ in range(50)]
+        assert all(wait is not None and longest / 2 <= wait <= longest for wait in waits)
+        assert len(set(waits)) > 40
+    told = RateLimited("busy", status=429, retry_after=2)
+    assert len({_wait(told, 1, retries) for _ in range(50)}) > 40
+    assert all(2 <= (_wait(told, 1, retries) or 0) <= 2.125 for _ in range(50))
+    assert _wait(error, 9, retries) is None
 
 
 # --- pace --------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from holdfast.errors import HoldfastError
 
 NOUNS: dict[str, str] = {
     "run": "give the code agent a task, or run a workflow of yours, and follow it",
+    "repo": "give a coding agent a task on a git repo, and get a verified patch",
+    "batch": "the tasks of a file, many at once, resumable, with a table at the end",
     "worker": "carry out runs until stopped",
     "serve": "the HTTP API and the inspector, with a worker",
     "inspect": "the inspector in a browser: every run, model call and sandbox, live",

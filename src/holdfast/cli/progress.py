@@ -29,16 +29,20 @@ class Progress:
         for call in await default_gateway().ledger.calls(run_id=self._run_id, limit=_MOST_CALLS):
             self._calls.setdefault(call.start.step_key or "", []).append(call)
 
+    def calls_of(self, step: Step) -> list[Call]:
+        """The model calls of a step, as of the last look."""
+        return self._calls.get(step.key, [])
+
     def line(self, step: Step, now: float, width: int) -> str | None:
         """A step on one line; None for one that is not worth a line."""
         took = step.seconds if step.seconds is not None else now - step.started_at
         if step.name == "prepare" and step.status == "completed" and took < 1:
             return None
-        calls = self._calls.get(step.key, [])
+        calls = self.calls_of(step)
         passed = _passed(step)
         symbol = SYMBOLS["failed" if passed is False else step.status]
         name = step.name.replace("_", " ")
-        tokens, cost = _tokens(calls), _cost(calls)
+        tokens, cost = tokens_of(calls), cost_of(calls)
         head = f" {symbol} {name:<16} {duration(took):>8}  {tokens:>6}  {cost:>7}"
         return f"{head}   {short(_outcome(step), max(width - len(head) - 4, 20))}".rstrip()
 
@@ -46,8 +50,8 @@ class Progress:
 async def costs(run_id: str) -> str:
     """What a run's model calls came to: tokens and money."""
     calls = await default_gateway().ledger.calls(run_id=run_id, limit=_MOST_CALLS)
-    tokens = _tokens(calls)
-    return " · ".join(word for word in (tokens and f"{tokens} tokens", _cost(calls)) if word)
+    tokens = tokens_of(calls)
+    return " · ".join(word for word in (tokens and f"{tokens} tokens", cost_of(calls)) if word)
 
 
 def _passed(step: Step) -> bool | None:
@@ -81,12 +85,12 @@ def _outcome(step: Step) -> str:
     return "  ".join(words)
 
 
-def _tokens(calls: list[Call]) -> str:
+def tokens_of(calls: list[Call]) -> str:
     used = sum(c.end.input_tokens + c.end.output_tokens for c in calls if c.end is not None)
     return f"{used / 1000:.1f}k" if used else ""
 
 
-def _cost(calls: list[Call]) -> str:
+def cost_of(calls: list[Call]) -> str:
     """In dollars; a price that is not known is said to be, never counted as nothing."""
     ended = [call.end for call in calls if call.end is not None]
     known = sum((Decimal(end.cost) / NANO for end in ended if end.cost is not None), Decimal(0))

@@ -27,7 +27,7 @@ def start_task(options: argparse.Namespace) -> int:
     settings = load()
     language = language_named(options.language or "python")
     attempts: int = options.attempts if options.attempts is not None else settings.attempts
-    budget = _amount(options.budget)
+    budget = amount(options.budget)
     if not options.what.strip():
         raise UsageError("the task is empty", hint="say what the program should do")
 
@@ -139,7 +139,8 @@ def _differs(path: Path, text: str) -> bool:
         return True
 
 
-def _amount(text: str | None) -> Decimal | None:
+def amount(text: str | None) -> Decimal | None:
+    """The amount of money that `--budget` gives."""
     if text is None:
         return None
     try:

@@ -234,16 +234,22 @@ async def start_by_name(name: str, input: bytes, *, key: str | None = None) -> R
 
 
 async def create_run(
-    engine: Engine, workflow: Workflow[..., Any], input: bytes, *, same_input: bool = False
+    engine: Engine,
+    workflow: Workflow[..., Any],
+    input: bytes,
+    *,
+    same_input: bool = False,
+    run_id: str | None = None,
 ) -> Created:
     """Start a run with its arguments as a JSON object, and say whether it was there before.
 
-    `same_input`: raise RunMismatch if it was, with other arguments.
+    `same_input`: raise RunMismatch if it was, with other arguments. `run_id`: the id of a new
+    one, for those who must know it before it begins.
     """
     args, kwargs = workflow.signature.decode_arguments(input)
     checked = workflow.signature.encode_arguments(args, kwargs, engine.settings.max_payload)
     lane = workflow.lane(args, kwargs)
-    created = await engine.create(_new_run(engine, workflow, checked, lane))
+    created = await engine.create(_new_run(engine, workflow, checked, lane, run_id))
     if created.existed and same_input:
         first = await engine.store.events(created.run.id, 0, 1)
         if first[0].value != checked:

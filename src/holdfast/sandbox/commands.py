@@ -58,6 +58,10 @@ class Commands:
         self._tell, self._stop, self._why_stopped = tell, stop, why_stopped
         self._running: dict[str, CommandRecord] = {}
 
+    def __len__(self) -> int:
+        """How many run."""
+        return len(self._running)
+
     async def launch(self, argv: tuple[str, ...], env: Mapping[str, str], asked: Asked) -> Command:
         """Start a program; `env` is what the sandbox gives every command."""
         check_arguments(argv)

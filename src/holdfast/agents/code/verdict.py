@@ -15,6 +15,7 @@ import json
 import secrets
 from dataclasses import dataclass, field
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from holdfast.agents.code.excerpt import tail
@@ -62,7 +63,7 @@ async def judge(
     sandbox: Sandbox, language: Language, code: str, tests: str, limits: Limits
 ) -> Verdict:
     """Run the tests on the program in this sandbox, which is used for nothing else."""
-    result, report = await _run(sandbox, language, code, tests, limits)
+    result, report = await _run(sandbox, language, "run_tests", code, tests, limits)
     place = await _place(sandbox, language) if result.ended is Ended.TIMED_OUT else ""
     verdict = _verdict(result, report, limits, sandbox.id, place)
     if not verdict.passed:
@@ -70,7 +71,7 @@ async def judge(
     hollow = hollowed(code, language)
     if hollow is None:
         return verdict
-    _, report = await _run(sandbox, language, hollow, tests, limits)
+    _, report = await _run(sandbox, language, "try_hollow", hollow, tests, limits)
     if report is not None and report.passed:
         return Verdict(
             False,
@@ -84,12 +85,14 @@ async def judge(
 
 
 async def _run(
-    sandbox: Sandbox, language: Language, code: str, tests: str, limits: Limits
+    sandbox: Sandbox, language: Language, name: str, code: str, tests: str, limits: Limits
 ) -> tuple[CommandResult, Report | None]:
+    """Run the tests once; `name` is what the command is called where people see it."""
     nonce = secrets.token_hex(32)
     runner, *pieces = _RUNNERS[language.runtime]
+    place = f"{_PLACE}/{name}{Path(runner).suffix}"
     files = {language.code_file: code, language.test_file: tests, REPORT: ""}
-    files |= {f"{_PLACE}/{name}": _inside(name) for name in (runner, *pieces)}
+    files |= {place: _inside(runner)} | {f"{_PLACE}/{each}": _inside(each) for each in pieces}
     await sandbox.write_files(files)
     given = {
         "nonce": nonce,
@@ -100,7 +103,7 @@ async def _run(
     program = "python" if language.runtime == "python" else "node"
     result = await sandbox.run(
         program,
-        f"{_PLACE}/{runner}",
+        place,
         stdin=f"{json.dumps(given)}\n",
         timeout=limits.seconds,
         max_output=_MOST_OUTPUT,

@@ -38,6 +38,12 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
 router = APIRouter(include_in_schema=False, route_class=PageRoute, lifespan=_lifespan)
 
 
+@router.get("/favicon.ico")
+async def favicon() -> Response:
+    """For answers that are no pages, and name no icon."""
+    return Response(static_files()["icon.svg"][0], media_type=KINDS["svg"])
+
+
 @router.get("/static/{name}")
 async def static(request: Request) -> Response:
     """A file of ours. Its address changes with it, so it may be kept for good."""

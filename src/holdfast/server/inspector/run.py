@@ -277,6 +277,10 @@ async def json_page(request: Request) -> Page:
     return _page(loaded, "json.html", context, lambda: data)
 
 
+WHOLE = 1_000_000_000
+"""Bytes: more than SQLite keeps in one place, and within what its substr() takes."""
+
+
 async def payload(request: Request) -> Response:
     """The whole payload of one event, as text, with secrets masked."""
     run_id, masked = request.path_params["run_id"], mask(request)
@@ -287,7 +291,7 @@ async def payload(request: Request) -> Response:
 
     def ask(connection: sqlite3.Connection) -> bytes:
         existing(connection, run_id)
-        found = journal_of.payload(connection, run_id, min(seq, 1 << 62), 0, 1 << 31)
+        found = journal_of.payload(connection, run_id, min(seq, 1 << 62), 0, WHOLE)
         if found is None:
             raise NotFound(f"{run_id} has no event {seq}")
         return masked(found.data.decode(errors="replace")).encode("utf-8", "replace")

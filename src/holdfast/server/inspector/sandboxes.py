@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import asdict
 from datetime import datetime
@@ -104,7 +105,16 @@ async def do_stop(request: Request) -> Response:
         await (await Sandbox.get(id, host=host)).stop("stopped in the inspector")
     finally:
         await host.aclose()
+    await _on_record(request)
     return seen(f"/sandboxes/{id}")
+
+
+async def _on_record(request: Request) -> None:
+    """Wait, not for long, until the store says so too: records follow a moment later."""
+    for _ in range(40):
+        if not (await _found(request)).row.record.live:
+            return
+        await asyncio.sleep(0.05)
 
 
 def row_json(row: SandboxRow) -> dict[str, Any]:

@@ -291,7 +291,7 @@ def _begin() -> None:
     known: dict[str, Any] = {}
     for name in PIECES:
         known[name] = SimpleNamespace(**load(name, **known))
-    load("run_python", **known)["main"]()
+    load(os.path.basename(__file__).removesuffix(".py"), **known)["main"]()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Programs that run inside sandboxes. They import nothing but the standard library."""
