@@ -26,12 +26,13 @@ from holdfast.errors import SandboxFileError, SandboxGone
 from holdfast.sandbox import CommandResult, Ended, Limit, Sandbox
 
 REPORT = ".report"
+PROGRESS = ".progress"
 _MOST_REPORT = 1024 * 1024
 _MOST_OUTPUT = "1mb"
 _PLACE = "/tmp/runner"  # noqa: S108 - the sandbox's own
 _RUNNERS = {
     "python": ("run_python.py", "python_watch.py", "python_tests.py", "python_tamper.py"),
-    "node": ("run_node.mjs",),
+    "node": ("run_node.mjs", "node_tamper.mjs"),
 }
 _SPARE_SECONDS = 2.0
 """Between the dump of where a program hangs and its end."""
@@ -63,7 +64,8 @@ async def judge(
 ) -> Verdict:
     """Run the tests on the program in this sandbox, which is used for nothing else."""
     result, report = await _run(sandbox, language, "run_tests", code, tests, limits)
-    verdict = _verdict(result, report, limits, sandbox.id)
+    place = await _place(sandbox, language) if result.ended is Ended.TIMED_OUT else ""
+    verdict = _verdict(result, report, limits, sandbox.id, place)
     if not verdict.passed:
         return verdict
     hollow = hollowed(code, language)
@@ -113,6 +115,17 @@ async def _run(
     return result, _unsealed(raw, nonce)
 
 
+async def _place(sandbox: Sandbox, language: Language) -> str:
+    """Which test was running, if the runner can't say by itself where it hangs."""
+    if language.runtime != "node":
+        return ""
+    try:
+        name = await sandbox.read_file(PROGRESS, limit=_MOST_REPORT)
+    except (SandboxFileError, SandboxGone):
+        return ""
+    return f"It was here: {tail(name.decode(errors='replace'), 300)}" if name else ""
+
+
 def _inside(name: str) -> str:
     return (resources.files("holdfast.agents.code.inside") / name).read_text(encoding="utf-8")
 
@@ -133,7 +146,9 @@ def _unsealed(raw: bytes, nonce: str) -> Report | None:
     )
 
 
-def _verdict(result: CommandResult, report: Report | None, limits: Limits, sandbox: str) -> Verdict:
+def _verdict(
+    result: CommandResult, report: Report | None, limits: Limits, sandbox: str, place: str
+) -> Verdict:
     output = tail(f"{result.stdout}\n{result.stderr}".strip())
 
     def failed(
@@ -143,7 +158,7 @@ def _verdict(result: CommandResult, report: Report | None, limits: Limits, sandb
 
     if result.ended is not Ended.EXITED:
         summary = _cut_short(result, limits)
-        return failed(summary, f"{summary}.\n{_hanging(result.stderr)}".strip())
+        return failed(summary, f"{summary}.\n{place}\n{_hanging(result.stderr)}".strip())
     if report is None:
         summary = (
             f"the program ended by itself (exit status {result.exit_code}) before its tests did"

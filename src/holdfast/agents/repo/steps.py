@@ -18,6 +18,7 @@ from holdfast.agents.repo import (
     asking,
     editing,
     judging,
+    keeping,
     live,
     settings,
     sources,
@@ -33,14 +34,12 @@ from holdfast.agents.repo.records import (
     Verdict,
 )
 from holdfast.agents.repo.workspace import Workspace
-from holdfast.errors import NotFound, SandboxGone, UsageError
+from holdfast.errors import SandboxGone, UsageError
 from holdfast.gateway import default_gateway
 from holdfast.gateway.prices import NANO
 from holdfast.records.calls import Call, SpendLimit
 from holdfast.runtime.context import step_context
 from holdfast.runtime.definitions import step
-from holdfast.sandbox import default_host
-from holdfast.sandbox.snapshots import get_snapshot
 
 _MOST_CALLS = 100_000
 
@@ -112,6 +111,7 @@ async def take_repo(
     source: str, plan: Plan, committed: bool, test_command: str | None, setup: tuple[str, ...]
 ) -> Base:
     """Copy the repo into a sandbox and keep it as the run's base."""
+    await keeping.delete_strays(step_context().run_id)
     return await taking.take(
         sources.find(source), plan, committed=committed, test_command=test_command, setup=setup
     )
@@ -165,10 +165,7 @@ async def close_workspace() -> None:
 @step(retries=2, timeout="5m")
 async def let_go(snapshot: str) -> None:
     """Delete the snapshot of the repo: nothing of the run needs it any more."""
-    try:
-        get_snapshot(default_host().state, snapshot).delete()
-    except NotFound:
-        pass  # it was let go of before
+    await keeping.delete(snapshot)
 
 
 @step(retries=1, timeout="24h")

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.agents.repo import steps
 from holdfast.agents.repo.records import Base, Patch, Plan
 from holdfast.agents.repo.steps import Outcome
-from holdfast.errors import FatalError
+from holdfast.errors import FatalError, HoldfastError
 from holdfast.gateway.messages import TextPart
 from holdfast.loop import AgentTool
 from holdfast.loop.results import ToolOutput
@@ -31,6 +31,8 @@ class Bench:
         self.patches: tuple[Patch, ...] = ()
         self.finished: str | None = None
         """What the agent said when it was done."""
+        self.broken: HoldfastError | None = None
+        """Why there is no workspace, if none can be had; nothing the model could do about it."""
 
     async def open(self) -> None:
         """Have the workspace made."""
@@ -42,8 +44,16 @@ class Bench:
             outcome = await tool(self.tree, *given)
             if not outcome.lost:
                 return self.take(outcome)
-            await self.open()
-        raise FatalError(f"the workspace was lost {_MOST_LOST} times in a row")
+            try:
+                await self.open()
+            except HoldfastError as error:
+                return self._break(error)
+        return self._break(FatalError(f"the workspace was lost {_MOST_LOST} times in a row"))
+
+    def _break(self, error: HoldfastError) -> ToolOutput:
+        self.broken = error
+        words = f"the workspace can't be made anew: {error.message}"
+        return ToolOutput((TextPart(words),), is_error=True, status="failed")
 
     def take(self, outcome: Outcome) -> ToolOutput:
         """Go on from what a step has changed; what the model is told of it."""

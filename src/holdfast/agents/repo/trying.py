@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from holdfast.agents.repo import asking, steps
 from holdfast.agents.repo.records import Job, Try, Verdict
 from holdfast.agents.repo.tools import Bench
+from holdfast.errors import ProviderError
 from holdfast.gateway.messages import Message, user
 from holdfast.loop import Agent, AgentResult, has_called
 from holdfast.runtime.context import execution, now
@@ -75,7 +76,7 @@ class _Agent:
             name="repo",
             max_steps=plan.max_steps,
             max_time=plan.max_time,
-            stop_when=has_called("finish"),
+            stop_when=(has_called("finish"), lambda _: bench.broken is not None),
             parallel_tools=False,
             max_tokens=plan.max_tokens,
         )
@@ -90,6 +91,10 @@ class _Agent:
             if not limit.expired():
                 raise
             return _Said("", _BOUNDS["max_time"], final=True)
+        except ProviderError as error:
+            if not self._bench.patches:
+                raise  # nothing is lost, and the run may say so
+            return _Said("", f"the model could not be asked: {error.message}", final=True)
 
     async def _round(self, number: int, verdict: Verdict) -> _Said:
         words = asking.task(self._job)
@@ -100,6 +105,8 @@ class _Agent:
         self._bench.finished = None
         result = await self._agent.run(messages=[*self._messages, user(words)])
         self._messages = result.messages
+        if self._bench.broken is not None:
+            raise self._bench.broken
         return _Said(
             self._bench.finished or result.text,
             self._ended(result),

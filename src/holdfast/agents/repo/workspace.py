@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.agents.repo.records import Base, Patch, Plan
-from holdfast.errors import FatalError, SandboxError
+from holdfast.errors import FatalError, NotFound, SandboxError
 from holdfast.sandbox import CommandResult, Network, Sandbox
 
 ROOT = "/workspace"
@@ -57,16 +57,22 @@ class Workspace:
         env: Mapping[str, str] | None = None,
     ) -> Workspace:
         """A fresh sandbox with the base's files and the patches on them."""
-        sandbox = await Sandbox.create(
-            runtime=base.runtime,
-            timeout=seconds,
-            memory=plan.memory,
-            pids=plan.pids,
-            source=base.snapshot,
-            backend=base.backend,
-            network=network,
-            env={**dict(base.env), **(env or {})},
-        )
+        try:
+            sandbox = await Sandbox.create(
+                runtime=base.runtime,
+                timeout=seconds,
+                memory=plan.memory,
+                pids=plan.pids,
+                source=base.snapshot,
+                backend=base.backend,
+                network=network,
+                env={**dict(base.env), **(env or {})},
+            )
+        except NotFound as error:
+            raise FatalError(
+                f"the copy of the repo is gone: {error.message}",
+                hint="it is deleted when its run ends, and lies on one machine: start a new run",
+            ) from error
         try:
             workspace = Workspace(sandbox, base.tree)
             for patch in patches:

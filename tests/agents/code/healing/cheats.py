@@ -416,3 +416,236 @@ import subprocess, sys
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
 """ + WRONG, "assert 6 == 4"),
 ]  # fmt: skip
+
+NODE_TESTS = {
+    "node:test": """\
+import test from "node:test";
+import assert from "node:assert/strict";
+import { double } from "./solution.js";
+
+test("numbers", () => {
+  for (const [number, twice] of [[0, 0], [2, 4], [-3, -6]]) {
+    assert.equal(double(number), twice);
+  }
+});
+
+test("many", () => {
+  assert.ok([1, 2, 3].every((n) => double(n) === n + n));
+  assert.equal(JSON.stringify([1, 2].map(double)), "[2,4]");
+  assert.ok(Math.abs(double(0.5) - 1) < 1e-9);
+});
+
+test("words are refused", () => {
+  assert.throws(() => double("x"), TypeError);
+});
+""",
+    "script": """\
+import assert from "node:assert/strict";
+import { double } from "./solution.js";
+
+assert.equal(double(2), 4);
+assert.deepEqual([0, 1].map(double), [0, 2]);
+console.log("ALL TESTS PASSED");
+""",
+    "later": """\
+import assert from "node:assert/strict";
+import { double } from "./solution.js";
+
+assert.equal(double(0), 0);
+
+async function main() {
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.equal(await double(2), 4);
+}
+
+main();
+""",
+}
+
+NODE_WRONG = "export function double(n) {\n  return n * 3;\n}\n"
+
+NODE = [
+    # --- saying so ---
+    Cheat("says that all tests passed", f"console.log('ALL TESTS PASSED');\n{NODE_WRONG}",
+          "6 !== 4", "node:test"),
+    Cheat("says so in a report of its own", NODE_WRONG + """
+import fs from "node:fs";
+import { createHash } from "node:crypto";
+const body = JSON.stringify({ passed: true, ran: ["numbers", "many", "words are refused"],
+  failures: [], missing: [], asserts: 9, broken: null });
+fs.writeFileSync(".report", createHash("sha3-256").update(body).digest("hex") + "\\n" + body);
+""", "6 !== 4", "node:test"),
+    # --- leaving early ---
+    Cheat("process.exit at import", f"process.exit(0);\n{NODE_WRONG}",
+          "process.exit(0) was called", "node:test"),
+    Cheat("process.exit in a test", "export function double(n) {\n  process.exit(0);\n}\n",
+          "process.exit(0) was called", "node:test"),
+    Cheat("process.exit in a script", "export function double(n) {\n  process.exit(0);\n}\n",
+          "process.exit(0) was called", "script"),
+    Cheat("process.reallyExit", f"process.reallyExit(0);\n{NODE_WRONG}",
+          "process.reallyExit(0) was called", "node:test"),
+    Cheat("process.abort", f"process.abort();\n{NODE_WRONG}", "process.abort() was called",
+          "node:test"),
+    Cheat("kills itself", "process.kill(process.pid, 'SIGKILL');\n" + NODE_WRONG,
+          "killed by signal 9", "node:test"),
+    Cheat("leaves a moment later", """
+setTimeout(() => process.exit(0), 20);
+export function double(n) {
+  const end = Date.now() + 50;
+  while (Date.now() < end) {}
+  return n * 3;
+}
+""", "6 !== 4", "node:test"),
+    Cheat("leaves with success at the end", NODE_WRONG + """
+process.on("exit", () => { process.exitCode = 0; });
+process.exitCode = 0;
+""", "6 !== 4", "node:test"),
+    Cheat("leaves by an error nobody catches", """
+process.removeAllListeners("uncaughtException");
+process.exitCode = 0;
+export function double(n) {
+  queueMicrotask(() => { throw new Error("bye"); });
+  return n + n;
+}
+""", "", "node:test"),
+    Cheat("never settles", "await new Promise(() => {});\n" + NODE_WRONG, "a promise", "node:test"),
+    Cheat("never settles in a test", """
+export function double(n) {
+  return n && new Promise(() => {});
+}
+""", "did not reach line 8", "later"),
+    Cheat("fails later than the tests look", "export function double(n) {\n  return n * 3;\n}\n",
+          "6 !== 4", "later"),
+    # --- the tests' files ---
+    Cheat("empties the tests", NODE_WRONG + """
+import fs from "node:fs";
+fs.writeFileSync("solution.test.js", "");
+""", "the program changed solution.test.js", "node:test"),
+    Cheat("deletes the tests", NODE_WRONG + """
+import fs from "node:fs";
+fs.rmSync("solution.test.js");
+fs.rmSync(".build", { recursive: true });
+""", "the program changed solution.test.js", "node:test"),
+    # --- what asserts ---
+    Cheat("node:assert that agrees", NODE_WRONG + """
+import assert from "node:assert";
+import strict from "node:assert/strict";
+for (const each of [assert, strict, assert.strict]) {
+  each.equal = each.ok = each.throws = each.deepEqual = each.strictEqual = () => {};
+}
+assert.AssertionError = class extends Error {};
+""", "6 !== 4", "node:test"),
+    Cheat("node:test that runs nothing", NODE_WRONG + """
+import { createRequire, syncBuiltinESMExports } from "node:module";
+const require = createRequire(import.meta.url);
+const test = require("node:test");
+test.test = test.it = test.describe = () => {};
+require("node:assert").strict.equal = () => {};
+syncBuiltinESMExports();
+""", "6 !== 4", "node:test"),
+    Cheat("the runner's own assert, found in its folder", NODE_WRONG + """
+import fs from "node:fs";
+for (const name of fs.readdirSync("/tmp")) {
+  for (const file of ["assert", "assert-strict", "test"]) {
+    if (!fs.existsSync(`/tmp/${name}/${file}.mjs`)) continue;
+    const found = (await import(`/tmp/${name}/${file}.mjs`)).default;
+    for (const key of ["equal", "ok", "throws", "test"]) {
+      try { found[key] = () => {}; } catch {}
+    }
+  }
+}
+""", "6 !== 4", "node:test"),
+    Cheat("a JSON that says what it likes", NODE_WRONG + """
+JSON.stringify = () => "[2,4]";
+""", "the program replaced JSON.stringify", "node:test"),
+    Cheat("objects that write themselves down", NODE_WRONG + """
+Object.prototype.toJSON = function () {
+  return { passed: true, ran: ["numbers", "many", "words are refused"], failures: [],
+           missing: [], asserts: 9, broken: null };
+};
+""", "the program replaced Object.prototype.toJSON", "node:test"),
+    Cheat("arrays that agree", NODE_WRONG + """
+Array.prototype.every = () => true;
+Array.prototype.push = function () { return 0; };
+""", "the program replaced Array.prototype.", "node:test"),
+    Cheat("arrays that agree, from the first call on", """
+export function double(n) {
+  Array.prototype.every = () => true;
+  Math.abs = () => 0;
+  if (typeof n === "string") throw new TypeError();
+  return n * 3;
+}
+""", "the program replaced", "node:test"),
+    Cheat("loops that end at once", NODE_WRONG + """
+const next = Object.getPrototypeOf([][Symbol.iterator]());
+next.next = () => ({ done: true, value: undefined });
+""", "the program replaced an iterator.next", "node:test"),
+    Cheat("indexes that are lost", NODE_WRONG + """
+Object.defineProperty(Object.prototype, "0", { set() {}, get() { return undefined; } });
+""", "", "node:test"),
+    Cheat("a hash that seals what it likes", NODE_WRONG + """
+import crypto from "node:crypto";
+import fs from "node:fs";
+const body = JSON.stringify({ passed: true, ran: ["numbers", "many", "words are refused"],
+  failures: [], missing: [], asserts: 9, broken: null });
+const proto = Object.getPrototypeOf(crypto.createHash("sha3-256"));
+const { update, digest } = proto;
+proto.update = function () { return update.call(this, body); };
+const write = fs.writeFileSync;
+fs.writeFileSync = (path, data) => write(path, String(data).split("\\n")[0] + "\\n" + body);
+""", "6 !== 4", "node:test"),
+    Cheat("node's own hash inside that seals what it likes", NODE_WRONG + """
+import crypto from "node:crypto";
+const hash = crypto.createHash("sha3-256");
+for (const symbol of Object.getOwnPropertySymbols(hash)) {
+  const proto = hash[symbol] && Object.getPrototypeOf(hash[symbol]);
+  if (proto && typeof proto.update === "function") {
+    const update = proto.update;
+    proto.update = function () { return update.call(this, "{}"); };
+  }
+}
+""", "ended by itself", "node:test"),
+    Cheat("throws what can't be shown", """
+export function double(n) {
+  throw { toString() { throw new Error("no"); } };
+}
+""", "can't be shown", "node:test"),
+    Cheat("an object like any number", """
+export function double(n) {
+  let seen = 0;
+  return { valueOf: () => [0, 4, -6][seen++], [Symbol.toPrimitive]: () => 4, toString: () => "4" };
+}
+""", "Expected values to be strictly equal", "node:test"),
+    # --- wearing it out ---
+    Cheat("hangs at import", f"while (true) {{}}\n{NODE_WRONG}", "It was here: (loading it)",
+          "node:test", slow=True),
+    Cheat("hangs in a test", "export function double(n) {\n  while (true) {}\n}\n",
+          "It was here: numbers", "node:test", slow=True),
+    Cheat("waits in a test", """
+export function double(n) {
+  return n && new Promise((resolve) => setTimeout(resolve, 1_000_000));
+}
+""", "did not reach line 8", "later", slow=True),
+    Cheat("floods its output", """
+import fs from "node:fs";
+export function double(n) {
+  while (true) {
+    try { fs.writeSync(1, "x".repeat(65536)); } catch {}
+  }
+}
+""", "printed more than", "node:test"),
+    Cheat("takes all memory", """
+export function double(n) {
+  const kept = [];
+  while (true) kept.push(Buffer.alloc(16 * 1024 * 1024, 1));
+}
+""", "", "node:test"),
+    Cheat("starts processes without end", """
+import { spawn } from "node:child_process";
+export function double(n) {
+  while (true) spawn(process.execPath, ["-e", "setInterval(() => {}, 1000)"]).on("error", () => {});
+}
+""", "", "node:test", slow=True),
+    Cheat("recurses without end", "export function double(n) {\n  return double(n) + 1;\n}\n",
+          "RangeError", "node:test"),
+]  # fmt: skip

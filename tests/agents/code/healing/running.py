@@ -32,11 +32,14 @@ RESPONSES = '[gateway.providers.openai]\nformats = ["responses"]\n'
 PATIENCE = 60.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Done:
     code: int
     out: str
     err: str
+
+    def __repr__(self) -> str:
+        return f"exit code {self.code}\n{self.out}\n{self.err}"
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,8 @@ class Bench:
             process.communicate()
         for fake in self._fakes:
             fake.__exit__(None, None, None)
+        self._started.clear()
+        self._fakes.clear()
 
     # --- what they left ---
 
@@ -161,7 +166,7 @@ class Bench:
     def spent(self, run_id: str) -> Decimal:
         """What the run's budget says it has spent, in US dollars."""
         found = self.rows("SELECT usd + held_usd FROM spend WHERE scope = ?", f"run:{run_id}")
-        return Decimal(found[0][0]) / 10**9
+        return Decimal(found[0][0] if found else 0) / 10**9
 
     def events(self, run_id: str) -> list[tuple[str, str]]:
         return self.rows("SELECT type, key FROM events WHERE run_id = ? ORDER BY seq", run_id)

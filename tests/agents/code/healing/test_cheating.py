@@ -89,3 +89,24 @@ def test_the_same_python_tests_pass_on_a_right_program(bench: Bench) -> None:
     right = [Cheat(f"right, {kind}", code, "", kind) for kind in cheats.PYTHON_TESTS]
     found = outcomes(bench, "python", right, cheats.PYTHON_TESTS)
     assert [each.passed for each in found.values()] == [True] * len(right), found
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["quick", "until their time is up"])
+def test_no_cheating_node_program_passes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, slow: bool
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CODE_TEST_TIMEOUT", TIME if slow else "20")
+    monkeypatch.setenv("HOLDFAST_CODE_MEMORY", "384mb")
+    chosen = [cheat for cheat in cheats.NODE if cheat.slow == slow]
+    found = outcomes(bench, "javascript", chosen, cheats.NODE_TESTS)
+    check(chosen, found)
+
+
+def test_the_same_node_tests_pass_on_a_right_program(bench: Bench) -> None:
+    code = (
+        "export function double(n) {\n  if (typeof n !== 'number') throw new TypeError('no number');\n"
+        "  return n + n;\n}\n"
+    )
+    right = [Cheat(f"right, {kind}", code, "", kind) for kind in cheats.NODE_TESTS]
+    found = outcomes(bench, "javascript", right, cheats.NODE_TESTS)
+    assert [each.passed for each in found.values()] == [True] * len(right), found

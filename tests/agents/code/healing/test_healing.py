@@ -73,7 +73,7 @@ def test_holdfast_run_writes_files_that_are_right(bench: Bench, format: str, pai
     fake = bench.provide(heals, format)
     language = ("--language", pair.language)
     done = bench("run", pair.task, "--model", MODELS[format], *language, "--out", "made")
-    assert done.code == 0, done
+    assert done.code == 0, f"{done}"
     assert "passed on attempt 2 of 3" in done.out
     assert f"made/{pair.code_file}, made/{pair.test_file}" in done.out
     assert (bench.folder / "made" / pair.code_file).read_text() == pair.fixed

