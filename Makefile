@@ -8,7 +8,7 @@ STAMP := $(VENV)/.ready
 
 LOCAL := $(VENV)/.local-model
 
-.PHONY: help demo test check format bench bench-gateway bench-sandbox crash gvisor lock clean setup
+.PHONY: screenshots help demo test check format bench bench-gateway bench-sandbox crash gvisor lock clean setup
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ check: $(STAMP) ## format, lint, types, import layers
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright
 	@$(BIN)/lint-imports
+
+screenshots: $(STAMP) ## take the pictures of the inspector in docs/images anew
+	@$(BIN)/python scripts/screenshots.py
 
 format: $(STAMP) ## let ruff format and fix what it can
 	@$(BIN)/ruff format .

@@ -176,12 +176,13 @@ def library_bench(python: Path | None, url: str, folder: Path) -> dict[str, Any]
     ours = Path(sys.executable)
     targets = [("ours, SQLite ledger", ours, f"ours:{folder / 'l.db'}", 600),
                ("ours, ledger in memory", ours, "ours", 600),
+               ("aiohttp alone", ours, "aiohttp", 600),
                ("openai SDK", ours, "openai", 300)]  # fmt: skip
     if python is not None:
         targets += [("pydantic-ai", python, "pydantic-ai", 200),
                     ("litellm", python, "litellm", 200)]  # fmt: skip
     results: dict[str, list[dict[str, float]]] = {}
-    for _ in range(3):
+    for _ in range(5):
         for name, interpreter, who, calls in targets:
             done = subprocess.run(
                 [str(interpreter), str(HERE / "gateway_library.py"), who, url, str(calls)],
@@ -230,9 +231,10 @@ def main() -> None:
     for label, r in http.items():
         added = r["p50"] - base["p50"]
         print(f"{label:28} {r['p50']:8.2f} {r['p99']:8.2f} {added:10.2f} {r['rate']:8.0f}")
-    print(f"\n{'library call':28} {'CPU µs':>8} {'wall µs':>8}")
+    print(f"\n{'library call':28} {'CPU µs':>8} {'wall µs':>8} {'of the SDK':>11}")
     for label, r in library.items():
-        print(f"{label:28} {r['cpu_us']:8.0f} {r['wall_us']:8.0f}")
+        share = r["cpu_us"] / library["openai SDK"]["cpu_us"]
+        print(f"{label:28} {r['cpu_us']:8.0f} {r['wall_us']:8.0f} {share:11.2f}")
     print(f"\n{'import':28} {'ms':>8}")
     for label, ms in imports.items():
         print(f"{label:28} {ms:8.0f}")

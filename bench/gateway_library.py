@@ -45,6 +45,23 @@ def openai_sdk(url: str) -> Call:
     return call
 
 
+def aiohttp_alone(url: str) -> Call:
+    """The same bytes by aiohttp, and nothing else done: no record, no budget, no types."""
+    import aiohttp
+
+    body = json.dumps({"model": "bench", "messages": [{"role": "user", "content": PROMPT}]})
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer k"}
+    sessions: list[aiohttp.ClientSession] = []
+
+    async def call() -> Any:
+        if not sessions:
+            sessions.append(aiohttp.ClientSession(headers=headers))
+        async with sessions[0].post(f"{url}/chat/completions", data=body) as reply:
+            return json.loads(await reply.read())["choices"][0]["message"]["content"]
+
+    return call
+
+
 def pydantic_ai(url: str) -> Call:
     from pydantic_ai import Agent
     from pydantic_ai.models.openai import OpenAIChatModel
@@ -71,7 +88,12 @@ def litellm(url: str) -> Call:
 
 
 async def main(who: str, url: str, calls: int) -> None:
-    makers = {"openai": openai_sdk, "pydantic-ai": pydantic_ai, "litellm": litellm}
+    makers = {
+        "openai": openai_sdk,
+        "aiohttp": aiohttp_alone,
+        "pydantic-ai": pydantic_ai,
+        "litellm": litellm,
+    }
     if who.startswith("ours"):
         call = ours(url, who.partition(":")[2] or ":memory:")
     else:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from holdfast.sandbox import Host, Sandbox
+from holdfast.sandbox import Host, Sandbox, StoreObserver
 
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 results: dict[str, dict[str, float]] = {}
@@ -57,6 +57,17 @@ def outside(count: int, *words: str, cwd: str | None = None) -> list[float]:
     return times
 
 
+def bubblewrap() -> list[str]:
+    """The command line of a bare sandbox of its, or nothing where it is not installed."""
+    found = shutil.which("bwrap")
+    if found is None:
+        return []
+    links = [("usr/lib", "/lib"), ("usr/lib64", "/lib64"), ("usr/bin", "/bin")]
+    linked = [word for target, place in links for word in ("--symlink", target, place)]
+    walls = ["--unshare-all", "--ro-bind", "/usr", "/usr", *linked, "--proc", "/proc"]
+    return [found, *walls, "--dev", "/dev", "--tmpfs", "/tmp", "--die-with-parent"]
+
+
 def peers(count: int) -> None:
     note("plain subprocess: echo", outside(count, "echo", "hi"))
     note("plain subprocess: python -c pass", outside(count, PYTHON, "-c", "pass"))
@@ -69,31 +80,8 @@ def peers(count: int) -> None:
     node = shutil.which("node")
     if node:
         note("plain subprocess: node -e 1", outside(max(3, count // 3), node, "-e", "1"))
-    bwrap = shutil.which("bwrap")
-    if bwrap:
-        walls = [
-            bwrap,
-            "--unshare-all",
-            "--ro-bind",
-            "/usr",
-            "/usr",
-            "--symlink",
-            "usr/lib",
-            "/lib",
-            "--symlink",
-            "usr/lib64",
-            "/lib64",
-            "--symlink",
-            "usr/bin",
-            "/bin",
-            "--proc",
-            "/proc",
-            "--dev",
-            "/dev",
-            "--tmpfs",
-            "/tmp",
-            "--die-with-parent",
-        ]
+    walls = bubblewrap()
+    if walls:
         note("bubblewrap: true", outside(count, *walls, "true"))
         note("bubblewrap: echo", outside(count, *walls, "echo", "hi"))
         note(
@@ -146,24 +134,42 @@ async def one_backend(name: str, state: str, count: int) -> None:
     await live(name, cold, count)
     if name == "namespace":
         await memory_and_many(cold)
-        await snapshots(cold)
+    await snapshots(name, cold)
     await cold.aclose()
+    await pooled(name, state, few)
 
-    pooled = Host(state, pool=2)
-    await pooled.warm(name)
-    times = []
-    for _ in range(few):
-        pool = pooled._pools[name]
+
+async def pooled(name: str, state: str, count: int) -> None:
+    """Create and echo from the pool, with and without records, in turn with one `bwrap true`."""
+    host = Host(state, pool=2)
+    await host.warm(name)
+    walls = bubblewrap()
+    recorder = StoreObserver()
+    times: dict[str, list[float]] = {"": [], ", on record": []}
+    walled: list[float] = []
+    for turn in range(2 * count):
+        label = ", on record" if turn % 2 else ""
+        host.observers[:] = [recorder] if turn % 2 else []
+        pool = host._pools[name]
         while len(pool) < 2:
             await asyncio.sleep(0.01)
+        if walls:
+            walled += outside(1, *walls, "true")
         began = time.perf_counter()
-        sandbox = await Sandbox.create(backend=name, host=pooled)
+        sandbox = await Sandbox.create(backend=name, host=host)
         await sandbox.run("echo", "hi")
-        times.append(time.perf_counter() - began)
+        times[label].append(time.perf_counter() - began)
         await sandbox.stop()
         await asyncio.sleep(0.05)
-    note(f"{name}: pooled create + echo", times)
-    await pooled.aclose()
+    for label, taken in times.items():
+        note(f"{name}: pooled create + echo{label}", taken)
+    if walls:
+        ratio = statistics.median(times[""]) / statistics.median(walled)
+        results[f"{name}: pooled create + echo over bwrap true, in turn"] = {"ratio": ratio}
+        print(f"{name}: pooled create + echo takes {ratio:.2f} of a `bwrap true` in turn with it")
+    host.observers.clear()
+    await asyncio.to_thread(recorder.close)
+    await host.aclose()
 
 
 async def live(name: str, host: Host, count: int) -> None:
@@ -210,23 +216,23 @@ async def memory_and_many(host: Host) -> None:
     note("namespace: 100 sandboxes at once, created, used, stopped", [time.perf_counter() - began])
 
 
-async def snapshots(host: Host) -> None:
+async def snapshots(name: str, host: Host) -> None:
     fill = "import os\nfor d in range(20):\n os.makedirs(f'd{d}')\n for f in range(100):\n"
     fill += "  open(f'd{d}/{f}', 'wb').write(os.urandom(110_000))"
-    async with await Sandbox.create(backend="namespace", host=host, memory="1gb") as sandbox:
+    async with await Sandbox.create(backend=name, host=host, memory="1gb") as sandbox:
         assert (await sandbox.run("python", "-c", fill)).ok
         began = time.perf_counter()
         snapshot = await sandbox.snapshot()
         took = time.perf_counter() - began
-        note(f"namespace: snapshot of {snapshot.size >> 20} MB in 2000 files", [took])
+        note(f"{name}: snapshot of {snapshot.size >> 20} MB in 2000 files", [took])
     times = []
-    for _ in range(20):
+    for _ in range(20 if name == "namespace" else 5):
         began = time.perf_counter()
-        again = await Sandbox.create(backend="namespace", host=host, memory="1gb", source=snapshot)
+        again = await Sandbox.create(backend=name, host=host, memory="1gb", source=snapshot)
         times.append(time.perf_counter() - began)
         assert len(await again.read_file("d7/7")) == 110_000
         await again.stop()
-    note("namespace: create from that snapshot", times)
+    note(f"{name}: create from that snapshot", times)
     snapshot.delete()
 
 
@@ -240,6 +246,7 @@ async def main() -> None:
     print(f"{kernel.machine}, {os.cpu_count()} processors, {kernel.release}, load {load:.2f}")
     peers(options.count)
     with tempfile.TemporaryDirectory(prefix="hf-") as state:
+        os.environ["HOLDFAST_STORE"] = str(Path(state, "records.db"))
         for name in ("namespace", "gvisor"):
             await one_backend(name, state, options.count)
     if options.json:

@@ -69,11 +69,11 @@ BOX = 46
 ROWS = [
     [
         ("cli", "one file per noun", True),
-        ("server", "HTTP API, inspector", False),
+        ("server", "HTTP API, inspector", True),
         ("testing", "what users test with", True),
     ],
-    [("agents", "ready-made agents", False)],
-    [("loop", "the tool-calling loop", False)],
+    [("agents", "ready-made agents", True)],
+    [("loop", "the tool-calling loop", True)],
     [
         ("runtime", "durable execution", True),
         ("gateway", "models", True),

@@ -23,3 +23,13 @@ say "installing the locked dependencies into $VENV"
 "$VENV/bin/python" -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock 2> >(grep -v '^WARNING: Location' >&2) \
   || die "pip could not install requirements-dev.lock: is the package registry in reach?"
 "$VENV/bin/python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . 2> >(grep -v '^WARNING: Location' >&2)
+
+# The browser tests want a real Chromium. Without one they say so and are skipped.
+if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null && command -v apt-get >/dev/null; then
+  sudo=""; [ "$(id -u)" = 0 ] || sudo="sudo -n"
+  if [ -z "$sudo" ] || sudo -n true 2>/dev/null; then
+    say "installing Chromium for the browser tests"
+    { $sudo apt-get update -qq && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 \
+      || say "Chromium can't be installed here; the browser tests will be skipped"
+  fi
+fi

@@ -50,6 +50,12 @@ def store(environ: Mapping[str, str] = os.environ) -> Path | None:
     return Path(named) if named else None
 
 
+def given(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether anything is configured at all, beside where the store is."""
+    named = any(n.startswith("HOLDFAST_") and n != "HOLDFAST_STORE" for n in environ)
+    return named or Path(FILE).exists()
+
+
 def read(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """What the file says, with its profile laid over it; an empty table without a file.
 

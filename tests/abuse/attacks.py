@@ -282,7 +282,6 @@ PRIVILEGE = [
     _a(
         "have capabilities within reach",
         "won_if([l for l in open('/proc/self/status') if l.startswith('CapBnd') and int(l.split()[1], 16)])",
-        not_gvisor=True,
     ),
     _a(
         "gain rights by set-uid programs",

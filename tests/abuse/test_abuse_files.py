@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import secrets
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,17 @@ LINKS = {
 
 @pytest.mark.parametrize("trick", LINKS, ids=lambda name: name.replace(" ", "-"))
 async def test_reading_back_a_link_reads_the_sandbox(
-    trick: str, backend: str, secret: tuple[Path, str]
+    trick: str, backend: str, secret: tuple[Path, str], tmp_path: Path
 ) -> None:
     path, token = secret
+    line = LINKS[trick].format(path=path, folder=path.parent)
+    if str(path.parent) in line and "/proc/1/" not in line:
+        # Whoever follows it on the host reads the secret.
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        subprocess.run(["sh", "-c", line], cwd=outside, check=True)
+        assert (outside / "out").read_text() == token, "void: it leads nowhere"
     async with await create(backend) as sandbox:
-        line = LINKS[trick].format(path=path, folder=path.parent)
         assert (await sandbox.shell(line)).ok
         try:
             data = await sandbox.read_file("out", limit=10_000)
@@ -62,7 +69,10 @@ async def test_what_is_no_file_is_refused_at_once(path: str, backend: str) -> No
     make = "mkfifo fifo; python -c \"import socket; socket.socket(1).bind('sock')\""
     async with await create(backend) as sandbox:
         await sandbox.shell(make)
-        async with asyncio.timeout(5):
+        if path in ("/dev/zero", "fifo"):
+            plain = await sandbox.shell(f"timeout 0.5 cat {path} >/dev/null")
+            assert plain.exit_code == 124, "void: reading it plainly ends by itself"
+        async with asyncio.timeout(15):
             try:
                 assert await sandbox.read_file(path, limit=1000) == b""
             except SandboxFileError as refused:
@@ -102,7 +112,7 @@ async def test_more_entries_than_the_limit_are_refused(monkeypatch: pytest.Monke
     async with await create() as sandbox:
         assert (await sandbox.run("python", "-c", code)).ok
         assert len(await sandbox.list_files()) == 3001
-        monkeypatch.setattr("holdfast.sandbox.sandbox._MOST_ENTRIES", 3000)
+        monkeypatch.setattr("holdfast.sandbox.files._MOST_ENTRIES", 3000)
         with pytest.raises(SandboxFileError, match="more than 3000 entries"):
             await sandbox.list_files()
 
@@ -118,6 +128,8 @@ async def test_a_source_whose_link_leads_out_does_not_copy_what_it_leads_to(
     (source / "real").mkdir(parents=True)
     (source / "folder").symlink_to(path.parent)
     (source / "file").symlink_to(path)
+    for followed in ("file", "folder/secret"):
+        assert (source / followed).read_text() == token, "void: they lead nowhere"
     async with await create(backend, source=source) as sandbox:
         everything = await sandbox.shell("cat file folder/secret; grep -r . . 2>&1")
     assert token not in everything.stdout
@@ -126,7 +138,15 @@ async def test_a_source_whose_link_leads_out_does_not_copy_what_it_leads_to(
 @pytest.mark.parametrize(
     "name", ["../evil", "/tmp/evil", "a/../../evil", "..", "link/evil", "a\0b", "a/./../../evil"]
 )
-async def test_a_name_that_leaves_its_folder_is_refused(name: str, backend: str) -> None:
+async def test_a_name_that_leaves_its_folder_is_refused(
+    name: str, backend: str, tmp_path: Path
+) -> None:
+    if "\0" not in name:  # joined without a thought, it does leave
+        box = tmp_path / "box"
+        (box / "a").mkdir(parents=True)
+        (box / "link").symlink_to(tmp_path)
+        joined = os.path.realpath(os.path.join(box, name))
+        assert not joined.startswith(f"{box}/"), "void: it stays inside by itself"
     async with await create(backend) as sandbox:
         await sandbox.shell("mkdir box; ln -s /tmp box/link")
         entries = [{"path": name, "type": "file", "mode": 0o644, "size": 1}]
@@ -152,17 +172,20 @@ async def test_special_files_in_a_source_are_left_out(tmp_path: Path) -> None:
 
 
 async def test_a_snapshot_of_hostile_files_stays_small_and_inside(
+    backend: str,
     secret: tuple[Path, str],
 ) -> None:
     path, token = secret
+    # gVisor can't tell where a file's holes are: they are read, which takes a while.
+    sparse = "200G" if backend == "namespace" else "4G"
     hostile = f"""
-    truncate -s 200G sparse
+    truncate -s {sparse} sparse
     head -c 1000000 /dev/urandom > one; i=0; while [ $i -lt 500 ]; do ln one l$i; i=$((i+1)); done
     ln -s {path} link; ln -s {path.parent} folder; mkfifo pipe
     chmod 4777 one; mkdir locked; echo x > locked/in; chmod 000 locked/in
     """
     host = shared_host()
-    async with await create() as sandbox:
+    async with await create(backend) as sandbox:
         assert (await sandbox.shell(hostile)).ok
         snapshot = await sandbox.snapshot()
     try:
@@ -173,24 +196,24 @@ async def test_a_snapshot_of_hostile_files_stays_small_and_inside(
         assert (layer / "l3").stat().st_ino == (layer / "one").stat().st_ino
         assert (layer / "link").is_symlink() and not (layer / "one").stat().st_mode & 0o4000
         assert not (layer / "pipe").exists()
-        async with await create(source=snapshot.id) as again:
+        async with await create(backend, source=snapshot.id) as again:
             seen = await again.shell("stat -c %s sparse; cat link folder/secret; ls l1 l499")
-        assert seen.stdout.splitlines() == ["214748364800", "l1", "l499"]
+        assert seen.stdout.splitlines() == [str(int(sparse[:-1]) << 30), "l1", "l499"]
         assert token not in seen.stdout
     finally:
         get_snapshot(host.state, snapshot.id).delete()
 
 
-async def test_what_was_removed_stays_removed_in_what_starts_from_it() -> None:
-    async with await create() as first:
+async def test_what_was_removed_stays_removed_in_what_starts_from_it(backend: str) -> None:
+    async with await create(backend) as first:
         await first.shell("mkdir d; echo 1 > d/a; echo 2 > b")
         one = await first.snapshot()
         assert (await first.run("echo", "on")).stdout == "on\n"
-    async with await create(source=one) as second:
+    async with await create(backend, source=one) as second:
         await second.shell("rm b; rm -r d; mkdir d; echo 3 > d/c")
         two = await second.snapshot()
     try:
-        async with await create(source=two) as third:
+        async with await create(backend, source=two) as third:
             assert (await third.shell("ls -R . ; cat d/c")).stdout.split() == [
                 ".:",
                 "d",
@@ -198,20 +221,24 @@ async def test_what_was_removed_stays_removed_in_what_starts_from_it() -> None:
                 "c",
                 "3",
             ]
-        with pytest.raises(Refused, match="builds on"):
-            one.delete()
+        if backend == "namespace":  # where a snapshot is what differs from the one below
+            with pytest.raises(Refused, match="builds on"):
+                one.delete()
     finally:
         two.delete()
         one.delete()
 
 
-async def test_a_tree_too_deep_to_keep_is_refused_and_leaves_nothing() -> None:
+@pytest.mark.parametrize("depth", [300, 1500])
+async def test_a_tree_too_deep_to_keep_is_refused_and_leaves_nothing(
+    backend: str, depth: int
+) -> None:
     host = shared_host()
-    code = "import os\nfor i in range(300):\n os.mkdir('d'); os.chdir('d')"
-    async with await create() as sandbox:
+    code = f"import os\nfor i in range({depth}):\n os.mkdir('d'); os.chdir('d')"
+    async with await create(backend) as sandbox:
         await sandbox.run("python", "-c", code)
         before = sorted(os.listdir(host.state / "snapshots"))
-        with pytest.raises(SandboxError, match="deep"):
+        with pytest.raises(SandboxError, match=r"deep|long"):
             await sandbox.snapshot()
         assert sorted(os.listdir(host.state / "snapshots")) == before
         assert (await sandbox.run("echo", "on")).stdout == "on\n"

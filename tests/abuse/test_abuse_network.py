@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.sandbox import AllowedHost, Network
 from holdfast.sandbox.egress import addresses
 from holdfast.sandbox.egress.authority import Authority
-from sandbox.support import Answering, create, observed, serving, shared_host
+from holdfast.sandbox.egress.watch import parse
+from sandbox.support import Answering, create, observed, serving, shared_host, until
 
 ASK = """
 import socket, struct, sys
@@ -100,19 +106,98 @@ async def test_an_address_not_on_the_list_is_not_connected(where: str, backend: 
 
 @pytest.mark.parametrize("port", [22, 25, 53, 3306, 5432, 6379, 8080])
 async def test_another_port_than_the_allowed_is_not_connected(port: int) -> None:
-    with serving() as open_port:
+    with serving() as open_port, observed(shared_host()) as observer:
         rule = AllowedHost("a.test", ports=(80,), to=f"127.0.0.1:{open_port}")
         async with await create(network=[rule]) as sandbox:
             result = await sandbox.shell(f"curl -sS -m 4 http://a.test:{port}/")
             assert (await sandbox.shell("curl -sS http://a.test:80/")).ok
     assert result.exit_code != 0
+    told = [(a.host, a.port, a.allowed) for a in observer.attempts]
+    assert told == [("a.test", port, False), ("a.test", 80, True)]
+
+
+CONNECT = """
+import socket, sys
+for where in sys.argv[1:]:
+    kind, address, port = where.split(",")
+    with socket.socket(socket.AF_INET, getattr(socket, kind)) as s:
+        s.settimeout(2)
+        try:
+            s.connect((address, int(port))); s.send(b"x"); s.send(b"x"); print(where)
+        except OSError: pass
+"""
+
+
+async def test_attempts_by_address_on_any_port_are_on_record() -> None:
+    """The sandbox's own kernel refuses them; they are seen all the same."""
+    where = [
+        "SOCK_STREAM,10.0.0.1,22",
+        "SOCK_STREAM,169.254.169.254,8080",
+        "SOCK_STREAM,1.1.1.1,65535",
+        "SOCK_STREAM,192.168.7.7,443",
+        "SOCK_DGRAM,8.8.8.8,53",
+    ]
+    with observed(shared_host()) as observer:
+        async with await create(network=["allowed.test"]) as sandbox:
+            result = await sandbox.run("python", "-c", CONNECT, *where)
+            assert "SOCK_STREAM,10" not in result.stdout
+            await until(lambda: len(observer.attempts) >= len(where))
+    told = {(a.host, a.port): a for a in observer.attempts}
+    assert sorted(told) == [
+        ("1.1.1.1", 65535),
+        ("10.0.0.1", 22),
+        ("169.254.169.254", 8080),
+        ("192.168.7.7", 443),
+        ("8.8.8.8", 53),
+    ]
+    assert not any(attempt.allowed for attempt in told.values())
+    assert told["10.0.0.1", 22].reason == "no rule has this port"
+    assert told["8.8.8.8", 53].reason == "UDP is not let out"
+    assert len(observer.attempts) == len(where), "each attempt is told once"
+
+
+async def test_what_a_sandbox_says_to_itself_is_no_attempt_to_leave() -> None:
+    serve = "python -u -m http.server --bind 127.0.0.1 8000 >log 2>&1 & "
+    wait = "until grep -q Serving log; do sleep 0.02; done; curl -sS http://127.0.0.1:8000/log"
+    with observed(shared_host()) as observer:
+        async with await create(network=["allowed.test"]) as sandbox:
+            result = await sandbox.shell(serve + wait)
+            assert "Serving" in result.stdout
+            await sandbox.run("python", "-c", CONNECT, "SOCK_STREAM,10.9.8.7,99")
+            await until(lambda: observer.attempts)
+    assert [a.host for a in observer.attempts] == ["10.9.8.7"]
+
+
+@given(st.binary(max_size=80))
+def test_a_packet_of_any_bytes_is_read_or_passed_over(packet: bytes) -> None:
+    found = parse(packet)
+    assert found is None or (0 <= found[2] < 65536 and len(packet) >= 20)
+
+
+def test_a_packet_with_options_is_read_where_they_end() -> None:
+    header = bytes([0x46, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2])
+    assert parse(header + bytes(4) + b"\x12\x34\x00\x16") == (6, "10.0.0.2", 22)
 
 
 async def test_there_is_no_way_by_udp_to_another_name_server() -> None:
-    code = ASK.replace("'127.0.0.1', 53", "'8.8.8.8', 53")
-    async with await create(network=["allowed.test"]) as sandbox:
-        result = await sandbox.run("python", "-c", code, repr([b"evil", b"com"]))
-    assert result.exit_code != 0
+    question = repr([b"evil", b"com"])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        asking = ASK.replace("'127.0.0.1', 53", f"'127.0.0.1', {port}")
+        outside = subprocess.Popen([sys.executable, "-c", asking, question], stdout=-1, text=True)
+        asked, sender = await asyncio.to_thread(server.recvfrom, 512)
+        server.sendto(asked[:3] + b"\x05" + asked[4:], sender)
+        told, _ = await asyncio.to_thread(outside.communicate)
+        assert told == "5 0\n", "void: it does not even work outside"
+        server.settimeout(0.2)
+        for address in (f"'127.0.0.1', {port}", "'8.8.8.8', 53", "'10.0.0.1', 53"):
+            code = ASK.replace("'127.0.0.1', 53", address)
+            async with await create(network=["allowed.test"]) as sandbox:
+                result = await sandbox.run("python", "-c", code, question)
+            assert result.exit_code != 0
+        with pytest.raises(TimeoutError):
+            server.recv(512)
 
 
 LEADS = {
@@ -179,6 +264,11 @@ async def test_a_redirect_to_another_host_is_not_followed(backend: str) -> None:
         rule = AllowedHost("a.test", to=f"127.0.0.1:{port}")
         async with await create(backend, network=[rule]) as sandbox:
             result = await sandbox.shell("curl -sS -L -m 5 http://a.test/")
+        with serving() as other:
+            both = [rule, AllowedHost("elsewhere.test", to=f"127.0.0.1:{other}")]
+            async with await create(backend, network=both) as sandbox:
+                followed = await sandbox.shell("curl -sS -L -m 5 http://a.test/")
+    assert "GET /stolen" in followed.stdout, "void: nobody follows it"
     assert result.exit_code == 6
     assert ("elsewhere.test", False) in [(a.host, a.allowed) for a in observer.attempts]
 

@@ -101,3 +101,16 @@ def test_looking_at_runs_does_not_import_pydantic(shop: Holdfast) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", [["run", "Write it"], ["worker"], ["serve", "--port", "0"]])
+def test_a_mistake_anywhere_in_the_configuration_is_said_at_the_start(
+    holdfast: Holdfast, command: list[str]
+) -> None:
+    (holdfast.folder / "holdfast.toml").write_text("[server]\nprot = 1\n")
+    done = holdfast(*command)
+    assert done.code == 2
+    assert "server: there is no 'prot'" in done.err and "did you mean 'port'?" in done.err
+    (holdfast.folder / "holdfast.toml").write_text("[code]\nattempts = 'many'\n")
+    doctor = holdfast("doctor")
+    assert "✗ config    code.attempts should be of type int" in doctor.out

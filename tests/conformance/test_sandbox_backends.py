@@ -12,8 +12,10 @@ import pytest
 from holdfast.errors import (
     CommandNotStarted,
     NotFound,
+    SandboxError,
     SandboxFileError,
     SandboxGone,
+    SandboxUnavailable,
     SourceError,
     UsageError,
 )
@@ -330,6 +332,53 @@ async def test_a_folder_is_copied_in_links_as_links(backend: str, tmp_path: Path
             await sandbox.read_file("out")
     with pytest.raises(SourceError, match="no folder"):
         await create(backend, source=str(tmp_path / "missing"))
+
+
+async def test_a_snapshot_is_what_another_sandbox_starts_from(backend: str) -> None:
+    make = """
+    mkdir -p d/e; echo deep > d/e/f; ln d/e/f hard; ln -s d/e/f soft; printf 'a\\0b' > bin
+    echo home > ~/h; echo temp > /tmp/t; chmod 640 bin; chmod 750 d; touch -d '2001-02-03 UTC' d/e/f
+    printf x > 'ü and \\ "quotes"'
+    """
+    look = """
+    cat d/e/f soft ~/h /tmp/t; cmp d/e/f hard && stat -c '%n %a %u' bin d
+    stat -c %Y d/e/f; ls | wc -l; od -An -c bin | tr -d ' '
+    """
+    async with await create(backend) as first:
+        assert (await first.shell(make)).ok
+        ticking = await first.start("sh", "-c", "while :; do echo t >> ~/ticks; sleep 0.01; done")
+        before = await first.shell(look)
+        kept = await first.snapshot()
+        assert ticking.running and before.ok, before.stderr
+    try:
+        for _ in range(2):  # what one does to it is not seen by the next
+            async with await create(backend, source=kept, disk="32mb", memory="256mb") as sandbox:
+                after = await sandbox.shell(look)
+                assert (after.stdout, after.exit_code) == (before.stdout, 0), after.stderr
+                change = "rm -r d && echo more >> ~/h && chmod 600 bin && mv bin b2 && mkdir d"
+                changed = await sandbox.shell(change)
+                assert changed.ok, changed.stderr
+                filled = await sandbox.shell("head -c 60000000 /dev/zero > big")
+                assert not filled.ok and "space" in filled.stderr
+        again = await create(source=kept.id, backend="auto")  # with what it was taken with
+        assert again.backend == backend and kept.backend == backend
+        await again.stop()
+    finally:
+        kept.delete()
+
+
+async def test_a_snapshot_starts_with_the_backend_it_was_taken_with_alone(backend: str) -> None:
+    other = "namespace" if backend == "gvisor" else "gvisor"
+    async with await create(backend) as sandbox:
+        kept = await sandbox.snapshot()
+    try:
+        with pytest.raises(SandboxError, match=f"taken with backend '{backend}'"):
+            await create(other, source=kept)
+        if backend == "namespace":
+            with pytest.raises(SandboxUnavailable, match="weaker"):
+                await create("auto", source=kept, min_isolation="gvisor")
+    finally:
+        kept.delete()
 
 
 async def test_there_is_no_network_unless_allowed(backend: str) -> None:

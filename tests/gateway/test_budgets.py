@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from decimal import Decimal
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,18 @@ def test_prices_agree_with_the_library() -> None:
             model, provider_id=provider,
         )  # fmt: skip
         assert prices.cost(usage) == int(theirs.total_price * NANO)
+
+
+async def test_each_row_keeps_its_unit_prices_and_where_they_are_from() -> None:
+    with FakeProvider(lambda _: "x") as fake:
+        environ = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": fake.url}
+        gateway = make_gateway(environ=environ)
+        await generate_text("openai/gpt-4o-mini", prompt="hi", gateway=gateway)
+        (call,) = await gateway.ledger.calls()
+        await gateway.close()
+    assert call.end is not None and call.end.prices is not None
+    assert Decimal(call.end.prices["input"]) == Decimal("0.15")
+    assert call.end.prices["source"] == f"genai-prices {version('genai-prices')}"
 
 
 def test_a_configured_price_wins() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,10 +15,16 @@ from typing import Any
 import pytest
 
 from gateway.support import fake_providers, make_gateway
-from holdfast.errors import BadReply, ProviderError, ProviderUnavailable, UsageError
+from holdfast.errors import (
+    BadReply,
+    ProviderError,
+    ProviderTimeout,
+    ProviderUnavailable,
+    UsageError,
+)
 from holdfast.gateway import connections
 from holdfast.gateway.calls import generate_text
-from holdfast.gateway.config import GatewayConfig
+from holdfast.gateway.config import GatewayConfig, Timeouts
 from holdfast.gateway.connections import place
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.http1 import head
@@ -175,9 +182,10 @@ async def test_a_connection_is_used_again() -> None:
         WHOLE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
         WHOLE.replace(b"1.1", b"1.0"),
         WHOLE + WHOLE,  # what follows is nobody's answer
+        WHOLE + b"HTTP/1.1 2",
         WHOLE + b"x",
     ],
-    ids=["close", "1.0", "two answers", "more"],
+    ids=["close", "1.0", "two answers", "one and a half", "more"],
 )
 async def test_a_connection_that_is_not_fit_is_not_used_again(answer: bytes) -> None:
     transport, peer = Transport(CONFIG.timeouts), Peer(answer, WHOLE)
@@ -253,6 +261,31 @@ def test_an_address_is_taken_apart(
     found = place(url)
     assert (found.peer, found.host, found.path) == (peer, host, path)
     assert head(path, host, {}, 2).startswith(f"POST {path} HTTP/1.1\r\nHost: {host}\r\n".encode())
+
+
+async def test_a_connection_nobody_takes_is_given_up_in_time_and_cost_nothing() -> None:
+    listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+    port = listener.getsockname()[1]
+    full = [socket.socket() for _ in range(3)]  # the kernel takes no more than these
+    for each in full:
+        each.setblocking(False)
+        each.connect_ex(("127.0.0.1", port))
+    transport = Transport(Timeouts(connect=0.3))
+    meter = Meter()
+    with pytest.raises(TimeoutError):
+        await transport.post(f"http://127.0.0.1:{port}/v1", {}, b"{}", meter)
+    assert not meter.sent
+    gateway = make_gateway(
+        providers=fake_providers(f"http://127.0.0.1:{port}/v1", "chat", free=True),
+        timeouts={"connect": 0.3}, retries={"attempts": 1},
+    )  # fmt: skip
+    with pytest.raises(ProviderTimeout, match=r"took no connection within 0\.3 s") as caught:
+        await generate_text("fake-chat/m", prompt="hi", gateway=gateway)
+    assert not caught.value.bought
+    await gateway.close()
+    await transport.close()
+    for each in (listener, *full):
+        each.close()
 
 
 # --- TLS ----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +22,14 @@ from holdfast.errors import (
 )
 from holdfast.gateway.breaker import Circuit
 from holdfast.gateway.calls import generate_text, stream_text
-from holdfast.gateway.config import Breaker, GatewayConfig
+from holdfast.gateway.config import Breaker, GatewayConfig, Retries
+from holdfast.gateway.dispatch import _wait
 from holdfast.gateway.failures import retry_after
-from holdfast.gateway.pace import Bucket
 from holdfast.gateway.providers import resolve_providers
 from holdfast.gateway.reply import Usage
 from holdfast.gateway.scripted import Fail, Say, ScriptedModel
+from holdfast.store.ledger import SqliteLedger
+from holdfast.store.ledger_rates import Rate, taken
 from holdfast.testing.providers import FakeProvider
 
 QUICK = {"attempts": 2, "base": 0.01, "cap": 0.2}
@@ -246,17 +249,30 @@ async def test_a_hedge_that_could_pass_the_budget_is_not_made() -> None:
     await gateway.close()
 
 
+def test_waits_between_tries_grow_to_their_cap_and_never_fall_together() -> None:
+    retries = Retries(attempts=9, base=0.5, cap=4)
+    error = RateLimited("busy", status=429)
+    for number, longest in ((1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0), (8, 4.0)):
+        waits = [_wait(error, number, retries) for _ in range(50)]
+        assert all(wait is not None and longest / 2 <= wait <= longest for wait in waits)
+        assert len(set(waits)) > 40
+    told = RateLimited("busy", status=429, retry_after=2)
+    assert len({_wait(told, 1, retries) for _ in range(50)}) > 40
+    assert all(2 <= (_wait(told, 1, retries) or 0) <= 2.125 for _ in range(50))
+    assert _wait(error, 9, retries) is None
+
+
 # --- pace --------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0.1, 30)), max_size=60))
 def test_no_minute_sees_more_than_its_share_and_the_burst(calls: list[tuple[float, float]]) -> None:
-    now = 0.0
-    bucket = Bucket(60, lambda: now)
+    now, level = 0.0, 60.0
     done: list[tuple[float, float]] = []
     for pause, amount in calls:
         now += pause
-        done.append((now + bucket.wait(amount), amount))
+        level, wait = taken(level, pause, Rate("", 60, amount))
+        done.append((now + wait, amount))
     for start, _ in done:
         within = sum(amount for at, amount in done if start <= at < start + 60)
         assert within <= 60 + 60 + 30 + 1e-6
@@ -266,13 +282,43 @@ async def test_calls_over_the_rate_wait_instead_of_failing() -> None:
     with FakeProvider(lambda _: "x") as fake:
         providers = fake_providers(fake.url, "chat", rpm=600)
         gateway = make_gateway(providers=providers)
-        pace = gateway.dispatcher._pace(gateway.routes.candidates("fake-chat/m")[0])
-        pace._requests = Bucket(600)  # type: ignore[attr-defined]
-        pace._requests._level = 2.0  # type: ignore[attr-defined]
+        await gateway.ledger.take_turn([Rate("fake-chat requests", 600, 598)])
         began = time.monotonic()
         await asyncio.gather(*(ask(gateway, "fake-chat/m") for _ in range(8)))
         assert time.monotonic() - began >= 0.5  # six had to wait, a tenth of a second each
         assert fake.hits == 8
+        await gateway.close()
+
+
+async def test_processes_that_share_a_store_share_its_rates(tmp_path: Path) -> None:
+    here, there = SqliteLedger(tmp_path / "s.db"), SqliteLedger(tmp_path / "s.db")
+    rates = [Rate("p requests", 60, 40), Rate("p tokens", 6000, 100)]
+    assert await here.take_turn(rates) == 0
+    wait = await there.take_turn(rates)
+    assert 19 < wait <= 20  # twenty too many, at one a second
+    assert await here.take_turn([Rate("q requests", 60, 40)]) == 0
+    there.give_back([rates[0]])
+    assert await here.take_turn([Rate("p requests", 60, 1)]) == 0
+    here.close()
+    there.close()
+
+
+async def test_what_a_call_does_not_use_is_given_back() -> None:
+    with FakeProvider(lambda _: "x") as fake:
+        gateway = make_gateway(providers=fake_providers(fake.url, "chat", tpm=100_000))
+        await generate_text("fake-chat/m", prompt="hi", max_tokens=99_000, gateway=gateway)
+        assert await gateway.ledger.take_turn([Rate("fake-chat tokens", 100_000, 90_000)]) == 0
+        waiting = asyncio.create_task(
+            generate_text("fake-chat/m", prompt="hi", max_tokens=90_000, gateway=gateway)
+        )
+        while not (await gateway.ledger.calls(status="started")):
+            await asyncio.sleep(0.01)
+        taken_by_it = await gateway.ledger.take_turn([Rate("fake-chat tokens", 100_000, 1)])
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        left = await gateway.ledger.take_turn([Rate("fake-chat tokens", 100_000, 1)])
+        assert left < taken_by_it and fake.hits == 1
         await gateway.close()
 
 

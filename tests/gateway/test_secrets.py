@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import urllib.error
 import urllib.request
 from decimal import Decimal
@@ -13,11 +14,14 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.processes import GatewayProcess
 from gateway.support import Service, fake_providers, make_gateway
 from gateway.test_outliving import secret_for
 from holdfast.errors import StoreError, UsageError
+from holdfast.gateway import redact
 from holdfast.gateway.addresses import check_image_url
 from holdfast.gateway.calls import generate_text
 from holdfast.gateway.keys import create_key
@@ -348,6 +352,21 @@ def test_what_looks_like_a_secret_is_masked(secret: str) -> None:
     shown = Redactor()(f"before {secret} after")
     assert secret.removeprefix("Bearer ") not in shown
     assert shown.startswith("before ") and shown.endswith(" after")
+
+
+PIECES = ["sk-", "hf_gw_", "gsk_", "xai-", "AIza", "ghp_", "ghr_", "github_pat_", "glpat-", "AKIA",
+          "ASIA", "xoxb-", "eyJ", ".", "-----BEGIN ", "RSA ", "PRIVATE KEY-----", "-----END ",
+          "BeaRer ", "bearer\n", "://", "me:pw", "@", " ", "own-42", "the-key-of-a-provider",
+          "a1B2c3D4e5", "A1B2C3D4E5", "é"]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES)).map("".join))
+def test_looking_for_words_first_misses_nothing(text: str) -> None:
+    own = r"own-\d+"
+    every = [re.escape("the-key-of-a-provider"), *(shape for shape, _ in redact._SHAPES), own]
+    at_once = re.compile("|".join(f"(?:{shape})" for shape in every))
+    expected = at_once.sub(redact.MASK, text)
+    assert Redactor(["the-key-of-a-provider"], [own])(text) == expected
 
 
 def test_passwords_in_addresses_are_masked() -> None:

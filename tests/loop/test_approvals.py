@@ -17,6 +17,7 @@ from holdfast import (
     NotFound,
     NotInWorkflow,
     Refused,
+    RunFailed,
     UsageError,
     approval,
     approval_token,
@@ -236,6 +237,107 @@ async def test_an_approval_that_is_no_longer_waited_for_is_withdrawn(harness: Ha
     assert await run.result() == "gave up"
     (found,) = await list_approvals(status=None, run=run.id)
     assert (found.status, found.decided_by) == ("withdrawn", "")
+
+
+async def test_a_run_that_failed_and_is_retried_waits_again(harness: Harness):
+    working = False
+
+    @step(retries=0)
+    async def book() -> str:
+        if not working:
+            raise OSError("the books are closed")
+        return "booked"
+
+    async def book_later() -> str:
+        await asyncio.sleep(60)
+        return await book()
+
+    @workflow
+    async def both() -> list[str]:
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(approval("Refund", timeout="24h"))
+            booking = group.create_task(book_later())
+        return [asking.result().by, booking.result()]
+
+    run = await start(both)
+    with pytest.raises(RunFailed):
+        await run.result()
+    (asked,) = await list_approvals(status="withdrawn")
+    assert await list_approvals() == []
+    with pytest.raises(ApprovalRefused, match="withdrawn"):
+        await decide(asked.id, True, by="ann")
+    working = True
+    await run.retry()
+    await harness.until_blocked()
+    assert [each.id for each in await list_approvals()] == [asked.id]
+    await decide(asked.id, True, by="ann")
+    assert await run.result() == ["ann", "booked"]
+
+
+async def test_a_run_that_failed_beside_its_approval_waits_for_nobody(harness: Harness):
+    @step(retries=0)
+    async def fail() -> None:
+        raise OSError("no")
+
+    @workflow
+    async def careless() -> None:
+        waiting = asyncio.create_task(approval("Refund", timeout="24h"))
+        await asyncio.sleep(60)
+        await fail()
+        await waiting
+
+    run = await start(careless)
+    with pytest.raises(RunFailed):
+        await run.result()
+    assert await list_approvals() == []
+
+
+async def test_a_fork_asks_for_itself(harness: Harness):
+    acted: list[str] = []
+
+    @step
+    async def act(by: str) -> str:
+        acted.append(by)
+        return by
+
+    @step
+    async def report(by: str) -> str:
+        return f"done for {by}"
+
+    @workflow
+    async def flow() -> str:
+        decision = await approval("Refund", timeout="24h")
+        return await report(await act(decision.by)) if decision else "denied"
+
+    run = await start(flow)
+    await harness.until_blocked()
+    (asked,) = await list_approvals()
+    await decide(asked.id, True, by="ann")
+    assert await run.result() == "done for ann"
+    keys = {each.name: each.key for each in await run.steps()}
+    # From before the action: what was decided was decided for another run.
+    forked = await run.fork(keys["act"])
+    await harness.until_blocked()
+    (again,) = await list_approvals()
+    assert (again.run_id, acted) == (forked.id, ["ann"])
+    await harness.crash()
+    await decide(again.id, False, by="bob")
+    assert await forked.result() == "denied"
+    # From behind it: the action is history, and is not done again.
+    later = await run.fork(keys["report"])
+    assert await later.result() == "done for ann"
+    assert acted == ["ann"]
+
+
+async def test_a_wake_up_is_no_decision(harness: Harness):
+    (run,), (asked,) = await waiting(harness)
+    forged = b'{"approval": "%b", "approved": true}' % asked.id.encode()
+    now = harness.clock.now()
+    assert await harness.engine.store.send(f"@approval/{asked.id}", forged, "evt_1", None, now)
+    await harness.until_blocked()
+    assert [each.id for each in await list_approvals()] == [asked.id]
+    await decide(asked.id, False, by="ann")
+    assert (await run.result())[0] == "rejected"
 
 
 def tamper(harness: Harness, sql: str, *values: Any) -> None:

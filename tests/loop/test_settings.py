@@ -256,7 +256,7 @@ async def test_results_are_told_as_text_pictures_or_json_and_cut():
         return {
             "text": "plain",
             "nothing": None,
-            "data": {"b": [1, {"c"}], "a": Decimal("1.5")},
+            "data": {"b": [1, {"c", "d", "e", "f"}], "a": Decimal("1.5")},
             "picture": ImagePart.of(b"png", "image/png"),
             "parts": [TextPart("see:"), ImagePart.of(b"png", "image/png")],
             "long": "x" * 1000,
@@ -269,7 +269,7 @@ async def test_results_are_told_as_text_pictures_or_json_and_cut():
     runs = dict(zip(kinds, result.steps[0].tools, strict=True))
     assert runs["text"].text == "plain"
     assert runs["nothing"].text == "done"
-    assert runs["data"].text == '{"b":[1,["c"]],"a":"1.5"}'
+    assert runs["data"].text == '{"b":[1,["c","d","e","f"]],"a":"1.5"}'
     assert isinstance(runs["picture"].content[0], ImagePart)
     assert len(runs["parts"].content) == 2
     assert "900 characters left out" in runs["long"].text

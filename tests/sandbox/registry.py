@@ -10,6 +10,7 @@ import tarfile
 import zipfile
 from base64 import b64encode
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -17,6 +18,7 @@ WHEEL = "tiny-1.0-py3-none-any.whl"
 TARBALL = "tiny-1.0.0.tgz"
 
 
+@cache  # a zip has the time of its making in it
 def wheel() -> bytes:
     """A wheel of the package `tiny`."""
     files = {
@@ -33,6 +35,7 @@ def wheel() -> bytes:
     return made.getvalue()
 
 
+@cache
 def tarball() -> bytes:
     """A package of npm's, `tiny`."""
     files = {

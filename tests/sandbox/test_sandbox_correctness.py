@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +32,12 @@ def _plain(data: bytes, cwd: str, python: str, prefix: str) -> bytes:
     return re.sub(rb"Ran (\d+) tests? in [\d.]+s|in [\d.]+s", rb"in 0s", data)
 
 
+def _as_usual() -> None:
+    """As a program is started by hand, whoever runs these tests, and without leaving cores."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("program", ALL, ids=lambda p: p.name.replace(" ", "-"))
 async def test_a_program_behaves_inside_as_outside(program: Program, tmp_path: Path) -> None:
     require("namespace")
@@ -52,7 +60,7 @@ async def test_a_program_behaves_inside_as_outside(program: Program, tmp_path: P
         input=program.stdin.encode(),
         capture_output=True,
         timeout=60,
-        preexec_fn=lambda: __import__("resource").setrlimit(4, (0, 0)),
+        preexec_fn=_as_usual,
     )
     async with await create() as sandbox:
         await sandbox.write_files(files)

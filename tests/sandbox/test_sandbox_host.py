@@ -289,6 +289,20 @@ async def test_the_command_line_lists_enters_and_stops_sandboxes() -> None:
     assert json.loads((await cli("gc", "--json")).stdout) == {"swept": []}
 
 
+async def test_a_process_that_does_not_answer_is_not_waited_for() -> None:
+    """Ours, whose event loop these calls keep from running."""
+    host = shared_host()
+    async with await create() as sandbox:
+        listed = _cli("list", "--json", state=host.state)
+        assert listed.returncode == 0, listed.stderr
+        assert sandbox.id in json.loads(listed.stdout)["silent"]
+        assert f"{sandbox.id}: its process does not answer" in _cli("list", state=host.state).stderr
+        entered = _cli("exec", sandbox.id, "--json", "--", "true", state=host.state)
+        assert entered.returncode == 1
+        assert "does not answer" in json.loads(entered.stdout)["error"]["message"]
+        assert (await sandbox.run("echo", "on")).stdout == "on\n"
+
+
 def test_output_can_not_take_over_a_terminal() -> None:
     from holdfast.cli.sandbox import tame
 

@@ -220,8 +220,10 @@ async def test_a_cancelled_step_takes_its_sandbox_and_command_along(
     await records.close()
 
 
-async def in_a_process(script: str, code: int, state: str, *arguments: str) -> str:
-    env = {"HOLDFAST_SANDBOX_DIR": state, "PATH": "/usr/bin:/bin"}
+async def in_a_process(
+    script: str, code: int, state: str, *arguments: str, **variables: str
+) -> str:
+    env = {"HOLDFAST_SANDBOX_DIR": state, "PATH": "/usr/bin:/bin", **variables}
     words = [sys.executable, "-c", script, *arguments]
     done = await asyncio.to_thread(
         subprocess.run, words, capture_output=True, text=True, env=env, check=False, timeout=60
@@ -290,6 +292,22 @@ async def test_the_variable_names_a_store_that_is_not_open(
     box = await records.get(sandbox.id)
     assert box is not None
     assert (box.run_id, box.source, box.stopped_because) == (None, str(tmp_path), "stopped")
+    await records.close()
+
+
+async def test_what_the_command_line_runs_is_recorded_where_the_variable_says(
+    tmp_path: Path, sandbox_state: str
+) -> None:
+    path = tmp_path / "named.db"
+    main = "import sys; from holdfast.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = ["sandbox", "run", "--backend", "namespace", "--", "echo", "hi"]
+    said = await in_a_process(main, 0, sandbox_state, *words, HOLDFAST_STORE=str(path))
+    assert said == "hi\n"
+    records = SandboxRecords(path)
+    (box,) = (await records.list()).sandboxes
+    (command,) = (await records.commands(sandbox_id=box.id)).commands
+    assert (command.argv, command.stdout_tail) == (("echo", "hi"), "hi\n")
+    assert not box.live
     await records.close()
 
 

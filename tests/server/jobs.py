@@ -13,6 +13,7 @@ from holdfast import (
     workflow,
     write_stream,
 )
+from holdfast.loop import approval as ask_people
 
 gates: dict[str, asyncio.Event] = {}
 """What `gated` waits for, by name; made by the tests."""
@@ -66,11 +67,25 @@ async def approval(what: str) -> str:
 
 
 @workflow
+async def asking(order: str) -> str:
+    decision = await ask_people("Refund", arguments={"order": order}, timeout="1h")
+    return f"{decision.status} by {decision.by}: {decision.note}"
+
+
+@workflow
 async def hooked() -> object:
     hook = await create_webhook()
     await write_stream(hook.path, stream="hooks")
     reply = await hook.wait(timeout="1h")
     return reply.payload if reply else None
+
+
+@workflow
+async def hooked_twice() -> list[object]:
+    hook = await create_webhook()
+    await write_stream(hook.path, stream="hooks")
+    replies = [await hook.wait(timeout="1h"), await hook.wait(timeout="1h")]
+    return [reply.payload for reply in replies if reply]
 
 
 @workflow

@@ -11,10 +11,11 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast import start
+from holdfast.loop import approval_token
 from holdfast.server import schemas
 
 from . import jobs
-from .conftest import Answer, Server, until
+from .conftest import TOKEN, Answer, Server, until
 
 
 def shaped(answer: Answer, model: type[BaseModel], status: int = 200) -> Any:
@@ -316,6 +317,58 @@ async def test_what_a_run_waits_for_is_approved_once(server: Server) -> None:
     assert (late.status, late.error["kind"]) == (409, "Refused")
 
 
+async def asked(server: Server, order: str) -> tuple[str, Any]:
+    """A run that asks people, and what it asks them."""
+    run_id = await started(server, "asking", order=order)
+
+    async def look() -> Any:
+        page = await server.get(f"/api/approvals?run={run_id}")
+        return shaped(page, schemas.ApprovalPage)["approvals"]
+
+    return run_id, (await until(look, "the approval"))[0]
+
+
+async def test_an_approval_is_decided_once_about_these_arguments(server: Server) -> None:
+    run_id, found = await asked(server, "A-1")
+    assert (found["title"], found["arguments"]) == ("Refund", {"order": "A-1"})
+    url = f"/api/approvals/{found['id']}"
+    body = {"approved": True, "by": "Ann", "note": "fine"}
+    wrong = await server.post(url, {**body, "arguments_hash": "0" * 64})
+    assert (wrong.status, wrong.error["kind"]) == (403, "ApprovalRefused")
+    nameless = await server.post(url, {**body, "by": " "})
+    assert nameless.status == 400 and "body.by" in nameless.error["message"]
+    by_event = await server.post(f"/api/runs/{run_id}/approve", {})
+    assert by_event.status == 409 and "/api/approvals" in by_event.error["hint"]
+    right = await server.post(url, {**body, "arguments_hash": found["arguments_hash"]})
+    assert shaped(right, schemas.ApprovalShown)["how"] == "http"
+    assert (await ended(server, run_id))["result"] == "approved by Ann: fine"
+    again = await server.post(url, {**body, "approved": False})
+    assert (again.status, again.error["kind"]) == (403, "ApprovalRefused")
+    shown = shaped(await server.get(url), schemas.ApprovalShown)
+    assert (shown["status"], shown["decided_by"]) == ("approved", "Ann")
+    assert (await server.get("/api/approvals")).json["approvals"] == []
+    assert len((await server.get("/api/approvals?status=any")).json["approvals"]) == 1
+    assert (await server.get("/api/approvals/apr_nothing")).status == 404
+
+
+async def test_who_was_sent_an_approvals_token_needs_no_other(guarded: Server) -> None:
+    run_id, found = await asked(guarded, "A-1")
+    _, other = await asked(guarded, "A-2")
+    token = await approval_token(found["id"])
+    guarded.headers = {"host": "hooks.example"}
+    form = {"approved": "false", "by": "Bob"}
+    for place in (f"{other['id']}/{token}", f"{found['id']}/{token}x", f"{found['id']}/%C3%BC"):
+        refused = await guarded.ask("POST", f"/hooks/{place}", data=form)
+        assert (refused.status, refused.error["kind"]) == (403, "ApprovalRefused")
+    for bad in ({}, {"approved": "perhaps", "by": "Bob"}, {**form, "extra": "1"}):
+        refused = await guarded.ask("POST", f"/hooks/{found['id']}/{token}", data=bad)
+        assert refused.status == 400 and "body" in refused.error["message"]
+    right = await guarded.ask("POST", f"/hooks/{found['id']}/{token}", data=form)
+    assert shaped(right, schemas.ApprovalShown)["how"] == "webhook"
+    guarded.headers = {"authorization": f"Bearer {TOKEN}"}
+    assert (await ended(guarded, run_id))["result"] == "rejected by Bob: "
+
+
 async def hook_of(server: Server, run_id: str) -> str:
     async def look() -> Any:
         url = f"/api/runs/{run_id}/stream?name=hooks"
@@ -352,12 +405,20 @@ async def test_a_webhook_takes_what_is_posted(
 
 
 async def test_a_webhook_repeated_with_its_id_counts_once(server: Server) -> None:
-    run_id = await started(server, "hooked")
+    run_id = await started(server, "hooked_twice")
     path = await hook_of(server, run_id)
-    for text in ("first", "second"):
-        answer = await server.ask("POST", path, data=text, headers={"webhook-id": "same"})
-        assert answer.status in (202, 404)  # it closes with the run
-    assert (await ended(server, run_id))["result"] == "first"
+    other = await hook_of(server, other_id := await started(server, "hooked_twice"))
+    for place, text, given in (
+        (path, "first", "1"),
+        (path, "repeated", "1"),
+        (other, "theirs", "1"),  # senders choose ids for themselves
+        (path, "second", "2"),
+        (other, "theirs too", "2"),
+    ):
+        answer = await server.ask("POST", place, data=text, headers={"webhook-id": given})
+        assert answer.status == 202
+    assert (await ended(server, run_id))["result"] == ["first", "second"]
+    assert (await ended(server, other_id))["result"] == ["theirs", "theirs too"]
 
 
 async def test_a_webhook_nobody_made_is_not_there(server: Server) -> None:

@@ -247,11 +247,11 @@ JSON = st.recursive(
 )
 FIELDS = st.sampled_from(
     ["input", "attributes", "delay", "prompt", "model", "attempts", "budget", "packages", "name",
-     "payload", "id", "run", "step", "result", "approved", "comment", "language", "value", "x"]
+     "payload", "id", "run", "step", "result", "approved", "comment", "language", "value", "by", "note", "x"]
 )  # fmt: skip
 OBJECTS = st.dictionaries(FIELDS, JSON, max_size=5)
 POSTS = st.sampled_from(
-    [START, "/api/evaluate", "/api/events", "/hooks/x", "/login", "/logout",
+    [START, "/api/evaluate", "/api/events", "/hooks/x", "/hooks/x/y", "/api/approvals/x", "/login",
      *(f"/api/runs/RUN/{verb}" for verb in ("cancel", "pause", "resume", "retry", "fork", "approve"))]
 )  # fmt: skip
 
@@ -319,7 +319,7 @@ NAMES = st.sampled_from(
 )  # fmt: skip
 GETS = st.sampled_from(
     ["/api/runs", "/api/runs/RUN", "/api/runs/RUN/events", "/api/runs/RUN/events/1", "/api/events",
-     "/api/runs/RUN/stream", "/api/workflows", "/api/models", "/api/health", "/login", "/runs"]
+     "/api/runs/RUN/stream", "/api/workflows", "/api/models", "/api/health", "/login", "/runs", "/api/approvals", "/api/approvals/x"]
 )  # fmt: skip
 
 

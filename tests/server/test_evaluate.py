@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -64,3 +65,23 @@ async def test_a_task_is_healed_and_everything_is_on_record(
         other = {**body, "prompt": "Write is_palindrome"}
         refused = await server.post("/api/evaluate", other, headers={"idempotency-key": "lcs"})
         assert (refused.status, refused.error["kind"]) == (422, "RunMismatch")
+
+
+@pytest.mark.timeout(300)
+async def test_fifty_tasks_sent_at_once_all_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not await sandbox_works():
+        pytest.skip("no sandbox works here")
+    async with running(tmp_path / "store.db") as server:
+        body = {"prompt": "Write is_palindrome", "model": "scripted/demo"}
+        answers = await asyncio.gather(*(server.post("/api/evaluate", body) for _ in range(50)))
+        ids = {shaped(answer, schemas.Started, 202)["id"] for answer in answers}
+        assert len(ids) == 50
+
+        async def ended() -> Any:
+            counts = [(await server.get(f"/api/runs/{id}")).json for id in ids]
+            return counts if all(run["status"] == "completed" for run in counts) else None
+
+        runs = await until(ended, "fifty verdicts", seconds=280)
+    assert all(run["result"]["passed"] for run in runs)

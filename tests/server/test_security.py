@@ -20,7 +20,10 @@ from holdfast.server.settings import ServerSettings
 
 from .conftest import TOKEN, Server, running
 
-OPEN = {"GET /healthz", "HEAD /healthz", "GET /login", "POST /login", "POST /hooks/{token}"}
+OPEN = {
+    *("GET /healthz", "HEAD /healthz", "GET /login", "POST /login"),
+    *("POST /hooks/{token}", "POST /hooks/{approval_id}/{token}"),
+}
 """What needs no token. Think twice before something is added here."""
 
 

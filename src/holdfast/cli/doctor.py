@@ -8,10 +8,11 @@ import sqlite3
 import sys
 from dataclasses import asdict, dataclass
 
-from holdfast import __version__
+from holdfast import __version__, config
 from holdfast.cli import output
+from holdfast.cli.configured import check_configuration
 from holdfast.cli.options import add_common, store_path
-from holdfast.errors import StoreError
+from holdfast.errors import ConfigError, StoreError
 from holdfast.store.health import Health, examine
 
 OLDEST_SQLITE = (3, 35, 0)  # RETURNING
@@ -34,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _doctor(options: argparse.Namespace) -> int:
     health = examine(store_path(options))
-    checks = [*_installation(), *_store(health)]
+    checks = [*_installation(), _configuration(), *_store(health)]
     well = all(check.ok for check in checks)
     if options.json:
         shown = [{**asdict(c), "hint": None if c.ok else c.hint} for c in checks]
@@ -55,6 +56,15 @@ def _installation() -> list[Check]:
         Check("python", True, python),
         Check("sqlite", enough, sqlite3.sqlite_version, "Holdfast needs SQLite 3.35 or newer"),
     ]
+
+
+def _configuration() -> Check:
+    try:
+        check_configuration()
+    except ConfigError as error:
+        return Check("config", False, error.message, error.hint)
+    profile = config.read()["profile"]
+    return Check("config", True, f"profile {profile}" if config.given() else "none")
 
 
 def _store(health: Health) -> list[Check]:

@@ -25,6 +25,7 @@ NOUNS: dict[str, str] = {
     "batch": "the tasks of a file, many at once, resumable, with a table at the end",
     "worker": "carry out runs until stopped",
     "serve": "the HTTP API and the inspector, with a worker",
+    "inspect": "the inspector in a browser: every run, model call and sandbox, live",
     "runs": "list, show, watch and steer runs",
     "approvals": "list, show and decide what runs wait for",
     "events": "send events to the runs that wait for them",

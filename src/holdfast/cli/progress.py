@@ -50,9 +50,8 @@ class Progress:
 async def costs(run_id: str) -> str:
     """What a run's model calls came to: tokens and money."""
     calls = await default_gateway().ledger.calls(run_id=run_id, limit=_MOST_CALLS)
-    return " · ".join(
-        word for word in (f"{tokens_of(calls)} tokens", cost_of(calls)) if word.strip()
-    )
+    tokens = tokens_of(calls)
+    return " · ".join(word for word in (tokens and f"{tokens} tokens", cost_of(calls)) if word)
 
 
 def _passed(step: Step) -> bool | None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from holdfast.cli import output
 from holdfast.errors import UsageError
-from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, leftovers, remote
+from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver, leftovers, remote
 from holdfast.sandbox.control import as_json
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.sandbox.state import default_state
@@ -92,6 +92,7 @@ async def _doctor(options: argparse.Namespace) -> int:
 
 async def _run(options: argparse.Namespace) -> int:
     host = Host(pool=0)
+    host.observers.append(StoreObserver())
     try:
         async with await Sandbox.create(
             backend=options.backend,
@@ -162,9 +163,11 @@ def _as_json(sandbox_id: str, result: CommandResult) -> dict[str, Any]:
 
 
 async def _list(options: argparse.Namespace) -> int:
-    found = await remote.listing(default_state())
+    told = await remote.listing(default_state())
+    found = told.sandboxes
     if options.json:
-        output.show_json({"sandboxes": [as_json(record) for record in found]})
+        silent = {"silent": told.silent}
+        output.show_json({"sandboxes": [as_json(record) for record in found], **silent})
         return 0
     now = datetime.now(UTC)
     rows = [
@@ -179,11 +182,14 @@ async def _list(options: argparse.Namespace) -> int:
         for record in found
     ]
     output.table(("SANDBOX", "BACKEND", "AGE", "MEMORY", "NETWORK", "RUN"), rows)
+    for id in told.silent:
+        output.note(f"{id}: its process does not answer")
     return 0
 
 
 async def _exec(options: argparse.Namespace) -> int:
     host = Host(pool=0)
+    host.observers.append(StoreObserver())
     try:
         sandbox = await Sandbox.get(options.id, host=host)
         try:

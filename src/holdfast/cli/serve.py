@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import output
+from holdfast.cli.configured import check_configuration
 from holdfast.cli.options import add_common, store_path
 from holdfast.cli.signals import stopped_by_signals
 
@@ -53,6 +54,7 @@ def _serve(options: argparse.Namespace) -> int:
     from holdfast.durations import seconds
     from holdfast.server.serving import bind, port_of
 
+    check_configuration()
     settings = _settings(options)
     grace = seconds(options.grace)
     listener = bind(settings.host, settings.port)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.cli import output
+from holdfast.cli.configured import check_configuration
 from holdfast.cli.options import parse_object, store_path
 from holdfast.cli.runs import ending, exit_code, run_json, show_hint
 from holdfast.errors import CodecError, UsageError
@@ -56,6 +57,7 @@ def start_workflow(options: argparse.Namespace) -> int:
 
 def start(options: argparse.Namespace, create: Create, follow: Follow, worker: str) -> int:
     """Start a run as the options say; `worker` is the command that carries it out."""
+    check_configuration()
     started: list[str] = []
     command = f"{worker}{store_option(options)}"
     try:

@@ -101,7 +101,7 @@ async def _closing(run: Run, evaluation: Evaluation, most: int, files: list[Path
     verdict = (
         f"passed on attempt {evaluation.attempts} of {most}"
         if evaluation.passed
-        else f"not passed after {evaluation.attempts} attempts"
+        else f"not passed after {evaluation.attempts} attempt{'s' * (evaluation.attempts != 1)}"
     )
     took = output.duration((run.finished_at or 0.0) - (run.started_at or 0.0))
     words = [verdict, took, await costs(run.id), ", ".join(map(str, files))]

@@ -7,6 +7,7 @@ import asyncio
 import logging
 
 from holdfast.cli import output
+from holdfast.cli.configured import check_configuration
 from holdfast.cli.options import add_common, store_path
 from holdfast.cli.signals import stopped_by_signals
 from holdfast.errors import UsageError
@@ -35,6 +36,7 @@ def _worker(options: argparse.Namespace) -> int:
     from holdfast.runtime.definitions import registered
 
     grace = seconds(_number_or_text(options.grace))
+    check_configuration()
     known = load_agents()
     for named in options.modules:
         load(named)

@@ -248,7 +248,7 @@ class Dispatcher:
     def _pace(self, candidate: Candidate) -> Pace:
         provider = candidate.provider
         if provider.name not in self._paces:
-            self._paces[provider.name] = Pace(provider.rpm, provider.tpm)
+            self._paces[provider.name] = Pace(provider, self._ledger)
         return self._paces[provider.name]
 
 

@@ -25,7 +25,7 @@ from holdfast.ids import derived_id
 from holdfast.loop.seal import SECRET, hash_of, same, signature_of, token_of
 from holdfast.records.approvals import Approval, ApprovalStatus, How, Verdict
 from holdfast.runtime import ambient
-from holdfast.runtime.context import execution, step_context, wait_for_event
+from holdfast.runtime.context import execution, patched, step_context, wait_for_event
 from holdfast.runtime.definitions import Step, step
 from holdfast.store.approvals import DECIDED
 
@@ -94,9 +94,15 @@ async def approval(
         named = "escalate" if isinstance(fallback, Escalate) else fallback
         asked = Question(title, tool, arguments, to, run.now() + seconds(timeout), named, before)
         found = await _ask(asked)
-        if notify is not None:
-            await _notifying(notify)(found.id)
-        closed = await _closed(found)
+        try:
+            if notify is not None:
+                await _notifying(notify)(found.id)
+            closed = await _closed(found)
+        except asyncio.CancelledError:
+            await _withdraw(found.id)  # nobody waits any more: a decision would be for nothing
+            raise
+        if closed.run_id != run.run_id and patched(f"ask anew for {closed.id}"):
+            continue  # a fork, and this was asked by the run it comes from: not ours to act on
         if closed.status != "escalated" or not isinstance(fallback, Escalate):
             return _decision(closed)
         before, to, timeout, fallback = found.id, fallback.to, fallback.timeout, fallback.fallback
@@ -121,13 +127,9 @@ async def _closed(found: Approval) -> Approval:
     assert run is not None
     while True:
         left = max(found.expires_at - run.now(), 0.0)
-        try:
-            told = await wait_for_event(DECIDED + found.id, timeout=left)
-        except asyncio.CancelledError:
-            await _withdraw(found.id)  # nobody waits any more: a decision would be for nothing
-            raise
+        told = await wait_for_event(DECIDED + found.id, timeout=left)
         closed = await _read(found.id, not told)
-        if closed.status != "pending":
+        if closed.status != "pending" or closed.run_id != run.run_id:
             return closed
 
 
@@ -157,6 +159,8 @@ async def _read(id: str, timed_out: bool) -> Approval:
     engine = await ambient.current_engine()
     found = await engine.store.approval(id)
     assert found is not None, id
+    if found.run_id != step_context().run_id:
+        return found
     lapsed = found.status == "expired" and found.decided_at is None
     if timed_out or lapsed:
         found = await engine.store.lapse_approval(id, await _fallback_of(found))

@@ -1,13 +1,17 @@
-"""One model call of an agent: plain, or streamed to whoever reads along.
+"""The model calls of one agent: plain, streamed to whoever reads along, or durable.
 
-In a workflow body a call is a step. To be read along while it is made it has to be streamed from
-within that step, into one of the run's streams: `agent.run(…, stream="output")`.
+In a workflow body a call is a step. Its record holds what is new since the call before it and a
+digest of the rest, which the body has anyway when it is replayed: the journal of an agent grows
+with its conversation, not with its square. To be read along while it is made, a call has to be
+streamed from within its step, into one of the run's streams.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+import hashlib
+from dataclasses import replace
+from typing import Any
 
 from holdfast.gateway.calls import (
     Options,
@@ -15,44 +19,85 @@ from holdfast.gateway.calls import (
     default_gateway,
     make_request,
     perform,
-    stream_text,
 )
 from holdfast.gateway.events import Event, PartDelta, PartStart
-from holdfast.gateway.messages import ReasoningPart, TextPart
+from holdfast.gateway.messages import Message, ReasoningPart, TextPart
+from holdfast.gateway.plain import request_text
 from holdfast.gateway.reply import Reply
 from holdfast.gateway.request import Request
-from holdfast.interception import interceptor
+from holdfast.gateway.streaming import ReplyStream
 from holdfast.loop.plan import StepPlan
+from holdfast.loop.steps import kindred_step
 from holdfast.loop.streaming import AgentEvent, Emit, ReasoningPiece, TextPiece, as_chunk
-from holdfast.runtime.context import write_stream
+from holdfast.runtime.context import execution, write_stream
 
 
-async def ask(plan: StepPlan, options: Options, emit: Emit | None, stream: str | None) -> Reply:
-    """Make the call; `emit` gets its pieces here, `stream` has them in a stream of the run."""
-    durable = interceptor()
-    if durable is not None and stream is not None:
+class Asking:
+    """Makes the calls; `emit` gets their pieces here, `stream` has them in a stream of the run."""
+
+    def __init__(self, emit: Emit | None, stream: str | None) -> None:
+        self._emit, self._stream = emit, stream
+        self._sent: tuple[Message, ...] = ()
+        self._digest = ""
+
+    async def ask(self, plan: StepPlan, options: Options) -> Reply:
+        """One call."""
         request = make_request(plan.model, plan.system, None, plan.messages, options)
         tags = (*current_tags(), *options.get("tags", ()))
-        return await durable(f"stream_text {plan.model}", stream_model, (request, tags, stream))
-    if emit is None:
-        request = make_request(plan.model, plan.system, None, plan.messages, options)
-        return await perform(request, options)
-    reading = stream_text(
-        plan.model, system=plan.system, messages=plan.messages, **cast(Any, options)
-    )
-    pieces = Pieces()
-    async with reading:
-        async for event in reading.events():
-            if (piece := pieces.of(event)) is not None:
-                await emit(piece)
-        return await reading.reply()
+        if execution() is not None:
+            return await self._durably(request, tags)
+        if self._emit is None:
+            return await perform(request, options)
+        gateway = default_gateway()
+        reading = ReplyStream(lambda on_event: gateway.call(request, tags=tags, on_event=on_event))
+        pieces = Pieces()
+        async with reading:
+            async for event in reading.events():
+                if (piece := pieces.of(event)) is not None:
+                    await self._emit(piece)
+            return await reading.reply()
+
+    async def _durably(self, request: Request, tags: tuple[str, ...]) -> Reply:
+        if request.messages[: len(self._sent)] != self._sent:
+            self._sent, self._digest = (), ""  # somebody prepared another conversation
+        before = self._sent
+        added = request.messages[len(before) :]
+
+        async def call(
+            model: str,
+            added: tuple[Message, ...],
+            rest: str,
+            tags: tuple[str, ...],
+            stream: str | None,
+        ) -> Reply:
+            # From the arguments where they say it, so that a fork may have edited them.
+            asked = replace(request, model=model, messages=(*before, *added))
+            return await call_model(asked, tags, stream)
+
+        kind = "generate_text" if self._stream is None else "stream_text"
+        step = kindred_step(call, name=f"{kind} {request.model}")
+        rest = _digest(self._digest, replace(request, messages=()))
+        reply = await step(request.model, added, rest, tags, self._stream)
+        self._digest = _digest(self._digest, replace(request, messages=added))
+        self._sent = request.messages
+        if self._emit is not None:
+            for part in reply.parts:
+                if isinstance(part, TextPart | ReasoningPart) and part.text:
+                    kind_of = TextPiece if isinstance(part, TextPart) else ReasoningPiece
+                    await self._emit(kind_of(part.text))
+        return reply
 
 
-async def stream_model(asked: tuple[Request, tuple[str, ...], str]) -> Reply:
-    """One call whose pieces go to a stream of the run: what the runtime runs as a step."""
-    request, tags, stream = asked
-    writing = _Writing(stream)
-    pieces = Pieces()
+def _digest(before: str, request: Request) -> str:
+    text = f"{before}\n{request_text(request)}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+async def call_model(request: Request, tags: tuple[str, ...], stream: str | None) -> Reply:
+    """One call in a step; its pieces go to a stream of the run, if one is named."""
+    if stream is None:
+        return await default_gateway().call(request, tags=tags)
+    writing, pieces = _Writing(stream), Pieces()
 
     async def take(event: Event) -> None:
         if (piece := pieces.of(event)) is not None:

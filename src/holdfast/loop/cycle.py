@@ -14,7 +14,7 @@ from holdfast.errors import BudgetExceeded, OutcomeUnknown
 from holdfast.gateway.calls import Options, tagged
 from holdfast.gateway.messages import Message, user
 from holdfast.gateway.reply import Reply
-from holdfast.loop.asking import ask
+from holdfast.loop.asking import Asking
 from holdfast.loop.calls import ToolBox
 from holdfast.loop.content import not_run
 from holdfast.loop.output import repair_words
@@ -56,6 +56,7 @@ class Cycle:
     ) -> None:
         self._agent = agent
         self._emit, self._stream = emit, stream
+        self._asking = Asking(emit, stream)
         self._messages = list(messages)
         self._clock = WallTime(agent.max_time)
         self._steps: list[AgentStep] = []
@@ -123,7 +124,7 @@ class Cycle:
         while True:
             asked += 1
             try:
-                return await ask(plan, cast(Options, options), self._emit, self._stream)
+                return await self._asking.ask(plan, cast(Options, options))
             except OutcomeUnknown:
                 # The process died in mid-call. The call may have been paid for, and counts in
                 # full against budgets; but a model call changes nothing, so it is made anew.

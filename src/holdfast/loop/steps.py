@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
+from collections.abc import Callable
+from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,12 +18,32 @@ from holdfast.loop.content import OUTCOME_UNKNOWN, told
 from holdfast.loop.results import ToolOutput
 from holdfast.loop.tools import AgentTool
 from holdfast.runtime import ambient
+from holdfast.runtime.codec import Signature
 from holdfast.runtime.definitions import Step
 from holdfast.runtime.retry import Backoff
 from holdfast.runtime.threads import Threads
 
 _threads = Threads(32)
 _steps: WeakKeyDictionary[AgentTool, Step[..., Any]] = WeakKeyDictionary()
+
+
+_signatures: dict[CodeType, Signature] = {}
+
+
+def kindred_step(
+    function: Callable[..., Any], *, name: str, retries: int = 0, timeout: float | None = None
+) -> Step[..., Any]:
+    """A step of a function made anew for each use.
+
+    Those of the same code share the knowledge of their arguments: it takes pydantic some
+    milliseconds to gather.
+    """
+    step = Step[..., Any](function, name=name, retries=retries, timeout=timeout)
+    code = function.__code__
+    if code not in _signatures:
+        _signatures[code] = step.signature
+    step.signature = _signatures[code]
+    return step
 
 
 def step_of(tool: AgentTool) -> Step[..., Any]:
@@ -41,7 +63,8 @@ def _make_step(tool: AgentTool) -> Step[..., Any]:
             return ToolOutput((TextPart(OUTCOME_UNKNOWN),), is_error=True, status="unknown")
         return told(await perform(tool, arguments), max_result)
 
-    return Step(call_tool, name=f"tool {tool.name}", retries=tool.retries, timeout=tool.timeout)
+    name = f"tool {tool.name}"
+    return kindred_step(call_tool, name=name, retries=tool.retries, timeout=tool.timeout)
 
 
 async def _first_time() -> bool:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast import place
+from holdfast import config, place
 from holdfast.ids import new_id
 from holdfast.runtime import ambient
 from holdfast.runtime.engine import Engine
@@ -35,7 +35,8 @@ async def open_engine(
     name = new_id("wkr" if worker else "cli")
     path = Path(path) if path is not None else place.default_store()
     store = SqliteStore(path, name)
-    engine = Engine(store, worker_id=name, settings=settings, works=worker)
+    chosen = settings or config.section("runtime", Settings)
+    engine = Engine(store, worker_id=name, settings=chosen, works=worker)
     await engine.open()
     ambient.push(engine)
     place.enter(path)

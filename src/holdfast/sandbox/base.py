@@ -57,9 +57,13 @@ class Listeners:
 
     names: socket.socket
     connections: dict[int, socket.socket] = field(default_factory=dict[int, socket.socket])
+    watch: socket.socket | None = None
+    """Sees the first packet of attempts that no listener meets, where the kernel has such."""
 
     def close(self) -> None:
         self.names.close()
+        if self.watch is not None:
+            self.watch.close()
         for listener in self.connections.values():
             listener.close()
 

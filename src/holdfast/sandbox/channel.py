@@ -17,6 +17,7 @@ from holdfast.sandbox.inside import frames
 
 Listener = Callable[[frames.Header, bytes], None]
 _MAX_HEADER = 256 * 1024
+_MOST_WAITING = 32
 
 
 class Channel(asyncio.Protocol):
@@ -152,6 +153,38 @@ class Channel(asyncio.Protocol):
         if answer["ev"] == "error":
             raise file_error(answer)
         return answer, bytes(data)
+
+    async def stream(self, op: str, take: Callable[[bytes], None], **header: Any) -> None:
+        """Ask, and hand over the data that comes before the answer, piece by piece, in a thread.
+
+        No more is read from the sandbox than is being taken.
+        """
+        arrived: asyncio.Queue[tuple[frames.Header, bytes]] = asyncio.Queue()
+
+        def listen(header: frames.Header, payload: bytes) -> None:
+            arrived.put_nowait((header, payload))
+            if arrived.qsize() > _MOST_WAITING and self._transport is not None:
+                self._transport.pause_reading()
+
+        key = await self.post(op, header, b"", listen)
+        try:
+            while True:
+                answer, data = await arrived.get()
+                if answer["ev"] != "data":
+                    break
+                await asyncio.to_thread(take, data)
+                self._read_on(arrived.qsize())
+        finally:
+            self.drop(key)
+            self._read_on(0)
+        if answer["ev"] == "gone":
+            raise SandboxGone(self.error or "the sandbox is gone")
+        if answer["ev"] == "error":
+            raise file_error(answer)
+
+    def _read_on(self, waiting: int) -> None:
+        if waiting <= _MOST_WAITING // 2 and self._transport and not self._transport.is_closing():
+            self._transport.resume_reading()
 
 
 def file_error(answer: frames.Header) -> SandboxFileError:

@@ -22,7 +22,7 @@ from typing import Any
 from holdfast.errors import SandboxError, SandboxUnavailable
 from holdfast.sandbox import leftovers, runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Usage
-from holdfast.sandbox.inside import frames
+from holdfast.sandbox.inside import frames, packing
 from holdfast.sandbox.janitor import Janitor, command
 from holdfast.sandbox.namespace import cgroups, view
 from holdfast.sandbox.probing import try_out
@@ -32,6 +32,8 @@ from holdfast.sandbox.state import HostFolder
 _READY_LIMIT = 20.0
 _OWN_THREADS = 256  # what runsc itself needs, beside the sandbox's processes
 _OWN_MEMORY = 96 << 20
+_TO_LAY_OVER = ["CAP_SYS_ADMIN", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID"]
+"""What mounting a snapshot takes; its kernel acts with these rights on the layer above it."""
 
 
 @dataclass(slots=True)
@@ -108,11 +110,6 @@ class GvisorBackend:
             raise SandboxUnavailable(
                 "gVisor needs root and runsc", hint="`make gvisor` installs it on Debian"
             )
-        if spec.layers:
-            raise SandboxError(
-                "the gvisor backend can't start from a snapshot",
-                hint="use the namespace backend, or copy a folder in with source=",
-            )
         if self._runtimes is None:
             self._runtimes = await asyncio.to_thread(self._prepare)
         group = self._make_cgroup(id, spec)
@@ -166,9 +163,13 @@ class GvisorBackend:
             "holdfast.sandbox.inside.standalone",
             "start",
             ports,
+            packing.LAYERED if spec.layers else "",
             *sorted(view.python_paths(self._runtimes)),
         )
-        capabilities = ["CAP_SETUID", "CAP_SETGID", "CAP_NET_BIND_SERVICE"]
+        # Of the sandbox's own kernel, and given up before anything untrusted runs.
+        capabilities = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE"]
+        if spec.layers:
+            capabilities += _TO_LAY_OVER
         sets = ("bounding", "effective", "permitted")
         files = {"type": "RLIMIT_NOFILE", "hard": spec.limits.open_files}
         processes = {"type": "RLIMIT_NPROC", "hard": spec.limits.pids}
@@ -210,8 +211,13 @@ class GvisorBackend:
         mounts.append(_bind(library, "/lib-holdfast"))
         own = f"size={spec.limits.disk},mode=755,uid={view.UID},gid={view.GID}"
         shared = f"size={spec.limits.disk},mode=1777"
+        mounts.append(_mount("/dev/shm", "tmpfs", *shared.split(",")))  # noqa: S108
+        if spec.layers:
+            mounts.append(_bind(spec.layers[0], packing.LAYER))
+            mounts.append(_mount(packing.UPPER, "tmpfs", f"size={spec.limits.disk}"))
+            return mounts
         mounts += [_mount(path, "tmpfs", *own.split(",")) for path in (view.WORKSPACE, view.HOME)]
-        mounts += [_mount(p, "tmpfs", *shared.split(",")) for p in ("/tmp", "/dev/shm")]  # noqa: S108
+        mounts.append(_mount("/tmp", "tmpfs", *shared.split(",")))  # noqa: S108
         return mounts
 
     def _run(

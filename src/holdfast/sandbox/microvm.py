@@ -163,6 +163,7 @@ class MicrovmBackend:
             "holdfast.sandbox.inside.standalone",
             "start",
             "",
+            "",
             *sorted(view.python_paths(self._runtimes)),
         )
 

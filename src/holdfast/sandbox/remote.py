@@ -22,6 +22,9 @@ from holdfast.sandbox.channel import Channel
 from holdfast.sandbox.control import sockets
 from holdfast.sandbox.inside.frames import Header
 
+ANSWER_LIMIT = 2.0
+"""Seconds a process has to answer; one that is blocked, or whose loop has ended, never does."""
+
 
 @dataclass(slots=True)
 class RemoteInstance:
@@ -56,7 +59,14 @@ async def find(
             continue
         channel = await Channel.open(connection)
         try:
-            answer = await ask(channel, "attach", sandbox=id)
+            async with asyncio.timeout(ANSWER_LIMIT):
+                answer = await ask(channel, "attach", sandbox=id)
+        except TimeoutError:
+            channel.close()
+            raise SandboxError(
+                f"the process that holds {id} does not answer",
+                hint="its event loop is blocked or has ended; end the process to end the sandbox",
+            ) from None
         except BaseException:
             channel.close()
             raise
@@ -71,9 +81,10 @@ def connect(path: Path) -> socket.socket | None:
     """Connect to a control socket; None if nobody serves it any more."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(ANSWER_LIMIT)  # a queue full of others that wait is no answer either
     try:
         connection.connect(f"/proc/self/fd/{folder}/{path.name}")
-    except (ConnectionRefusedError, FileNotFoundError):
+    except (ConnectionRefusedError, FileNotFoundError, TimeoutError):
         connection.close()
         return None
     finally:
@@ -111,17 +122,35 @@ def as_record(data: dict[str, Any]) -> SandboxRecord:
     return SandboxRecord(**fields)
 
 
-async def listing(state: Path) -> list[SandboxRecord]:
-    """Every sandbox of every process of this user, as they tell it themselves."""
-    found: list[SandboxRecord] = []
-    for path in sockets(state):
-        connection = connect(path)
-        if connection is None:
-            continue
-        channel = await Channel.open(connection)
-        try:
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The sandboxes of every process of this user."""
+
+    sandboxes: list[SandboxRecord]
+    silent: list[str]
+    """Ids of those whose process lives and does not answer: nothing else is known of them."""
+
+
+async def listing(state: Path) -> Listing:
+    """What runs here, as the processes tell it themselves, each given a moment to answer."""
+    told = await asyncio.gather(*(_ask_one(path) for path in sockets(state)))
+    found = [record for records, _ in told for record in records]
+    silent = [id for _, ids in told for id in ids]
+    return Listing(sorted(found, key=lambda record: record.id), sorted(silent))
+
+
+async def _ask_one(path: Path) -> tuple[list[SandboxRecord], list[str]]:
+    connection = await asyncio.to_thread(connect, path)
+    if connection is None:
+        return [], []
+    channel = await Channel.open(connection)
+    try:
+        async with asyncio.timeout(ANSWER_LIMIT):
             answer = await ask(channel, "list")
-        finally:
-            channel.close()
-        found += [as_record(record) for record in answer["sandboxes"]]
-    return sorted(found, key=lambda record: record.id)
+    except TimeoutError:
+        return [], [file.stem for file in path.parent.glob("sandboxes/sbx_*.json")]
+    except SandboxError:
+        return [], []  # it has ended meanwhile, and its sandboxes with it
+    finally:
+        channel.close()
+    return [as_record(record) for record in answer["sandboxes"]], []

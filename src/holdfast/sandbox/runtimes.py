@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from importlib import metadata, util
 from pathlib import Path
 
@@ -90,8 +91,9 @@ def _packages(state: Path, names: tuple[str, ...]) -> Path:
     folder = state / "packages" / hashlib.blake2b(label.encode(), digest_size=8).hexdigest()
     if folder.is_dir():
         return folder
-    draft = folder.with_name(f"{folder.name}.{os.getpid()}.draft")
-    draft.mkdir(parents=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # A name of its own: another backend of this process may be at it as well.
+    draft = Path(tempfile.mkdtemp(".draft", f"{folder.name}.", folder.parent))
     for distribution in chosen.values():
         _copy(distribution, draft)
     draft.chmod(0o755)

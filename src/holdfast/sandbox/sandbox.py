@@ -12,51 +12,38 @@ at its time limit, when it is stopped, or when this process does.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from holdfast.durations import Duration, seconds
-from holdfast.errors import (
-    CommandNotStarted,
-    NotFound,
-    SandboxError,
-    SandboxGone,
-    SandboxUnavailable,
-)
-from holdfast.ids import new_id
-from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
-from holdfast.sandbox import remote
-from holdfast.sandbox.arguments import check_arguments, checked_env, inside
+from holdfast.errors import NotFound, SandboxError, SandboxGone, SandboxUnavailable
+from holdfast.records.sandboxes import EgressRecord, SandboxRecord
+from holdfast.sandbox import keeping, remote
+from holdfast.sandbox.arguments import checked_env
 from holdfast.sandbox.base import Backend, Instance, Usage
-from holdfast.sandbox.channel import Channel, file_error
-from holdfast.sandbox.command import Command, Judge, OnText
+from holdfast.sandbox.channel import Channel
+from holdfast.sandbox.command import Command, OnText
+from holdfast.sandbox.commands import TIME_LIMIT, Asked, Commands
 from holdfast.sandbox.egress import trust
 from holdfast.sandbox.egress.proxy import Proxy
 from holdfast.sandbox.egress.relay import Relay
-from holdfast.sandbox.entries import of_step, shown, with_end
+from holdfast.sandbox.entries import of_step, shown
+from holdfast.sandbox.files import MOST_READ, Files
 from holdfast.sandbox.host import Host, default_host
-from holdfast.sandbox.namespace.backend import SANDBOX_UID
 from holdfast.sandbox.namespace.view import HOME, WORKSPACE
 from holdfast.sandbox.network import Host as AllowedHost
 from holdfast.sandbox.network import Network
 from holdfast.sandbox.remote import RemoteInstance
-from holdfast.sandbox.results import CommandResult, Ended, FileInfo, Limit
+from holdfast.sandbox.results import CommandResult, Ended, FileInfo
 from holdfast.sandbox.runtimes import has_node
 from holdfast.sandbox.settings import BackendName, IsolationName
-from holdfast.sandbox.snapshots import Snapshot, get_snapshot, keep
+from holdfast.sandbox.snapshots import Snapshot, get_snapshot
 from holdfast.sandbox.sources import copy_in
-from holdfast.sandbox.spec import DEFAULT_OUTPUT, DEFAULT_TIMEOUT, Limits, Runtime, Size, Spec, size
-
-_CHUNK = 512 * 1024
-_MOST_ENTRIES = 200_000
-_MOST_READ = 64 * 1024 * 1024
-_GRACE = 5.0  # beyond a command's time limit, until the host ends the sandbox itself
+from holdfast.sandbox.spec import DEFAULT_OUTPUT, DEFAULT_TIMEOUT, Limits, Runtime, Size, Spec
 
 BASE_ENV = {
     "PATH": f"/opt/holdfast/bin:{HOME}/.local/bin:/usr/local/bin:/usr/bin:/bin",
@@ -81,8 +68,15 @@ class Sandbox:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
-        self._commands: dict[str, CommandRecord] = {}
-        """Those that run."""
+        self._files = Files(channel)
+        self._commands = Commands(
+            self.id,
+            instance,
+            channel,
+            tell=host.tell,
+            stop=self._begin_stop,
+            why_stopped=lambda: self._stopped_because,
+        )
         self._proxy: Proxy | None = None
         self._relay: Relay | None = None
         self.record: SandboxRecord
@@ -122,7 +116,14 @@ class Sandbox:
         kept = _as_snapshot(source, service.state)
         layers = kept.layers() if kept is not None else ()
         spec = Spec(runtime, limits, allowed, layers, checked_env(env or {}))
+        if kept is not None and backend == "auto":
+            backend = cast(BackendName, kept.backend)
         chosen = await service.choose(backend, min_isolation)
+        if kept is not None and kept.backend != chosen.name:
+            raise SandboxError(
+                f"{kept.id} was taken with backend {kept.backend!r}, not {chosen.name!r}",
+                hint=f"start from it with backend={kept.backend!r}",
+            )
         await service.serve()
         instance = await service.launch(chosen, spec)
         try:
@@ -228,7 +229,7 @@ class Sandbox:
         self._timer = self._loop.call_at(deadline, self._time_is_up)
 
     def _time_is_up(self) -> None:
-        self._begin_stop("time limit")
+        self._begin_stop(TIME_LIMIT)
 
     def extend_timeout(self, duration: Duration) -> None:
         """Let it live this much longer than it would have."""
@@ -279,10 +280,7 @@ class Sandbox:
         if self.host.sandboxes.pop(self.id, None) is None:
             return
         now = datetime.now(UTC)
-        for command in list(self._commands.values()):
-            ended = replace(command, ended_at=now, ended=Ended.STOPPED.value)
-            self.host.tell(lambda observer, ended=ended: observer.command_ended(ended))
-        self._commands.clear()
+        self._commands.write_off(now)
         self._stopped_because = self._stopped_because or because
         self.record = replace(self.record, stopped_at=now, stopped_because=because)
         self.host.tell(lambda observer: observer.sandbox_stopped(self.record))
@@ -334,17 +332,9 @@ class Sandbox:
         if isinstance(self._instance, RemoteInstance):
             answer = await remote.ask(self._channel, "snapshot", sandbox=self.id)
             return get_snapshot(self.host.state, str(answer["snapshot"]))
-        upper = self._instance.upper
-        if upper is None:
-            raise SandboxError(f"backend {self.backend!r} can't take snapshots here")
-        owner = SANDBOX_UID if os.geteuid() == 0 else None
-        await self._channel.request("pause")
-        try:
-            return await asyncio.to_thread(
-                keep, self.host.state, upper, self._spec.layers, self.id, owner
-            )
-        finally:
-            await asyncio.shield(self._channel.request("resume"))
+        return await keeping.take(
+            self.host.state, self.backend, self._instance, self._channel, self._spec
+        )
 
     # ------------------------------------------------------------------- commands
 
@@ -361,17 +351,9 @@ class Sandbox:
         on_stderr: OnText | None = None,
     ) -> CommandResult:
         """Run a program to its end. Whatever that end is, it is a result, not an error."""
-        started = await self._launch(
-            (command, *arguments),
-            cwd=cwd,
-            env=env,
-            stdin=stdin is not None,
-            timeout=timeout,
-            max_output=max_output,
-            keep_latest=False,
-            on_stdout=on_stdout,
-            on_stderr=on_stderr,
-        )
+        self._must_run()
+        asked = Asked(cwd, env, stdin is not None, timeout, max_output, False, on_stdout, on_stderr)
+        started = await self._commands.launch((command, *arguments), self._env, asked)
         feeding = None
         if stdin is not None:
             feeding = self._loop.create_task(_feed(started, stdin))
@@ -402,133 +384,21 @@ class Sandbox:
         on_stderr: OnText | None = None,
     ) -> Command:
         """Start a program and let it run: its output can be followed, it can be waited for."""
-        return await self._launch(
-            (command, *arguments),
-            cwd=cwd,
-            env=env,
-            stdin=stdin,
-            timeout=timeout,
-            max_output=max_output,
-            keep_latest=True,
-            on_stdout=on_stdout,
-            on_stderr=on_stderr,
-        )
-
-    async def _launch(
-        self,
-        argv: tuple[str, ...],
-        *,
-        cwd: str | None,
-        env: Mapping[str, str] | None,
-        stdin: bool,
-        timeout: Duration | None,
-        max_output: Size,
-        keep_latest: bool,
-        on_stdout: OnText | None,
-        on_stderr: OnText | None,
-    ) -> Command:
         self._must_run()
-        check_arguments(argv)
-        limit = seconds(timeout) if timeout is not None else None
-        folder = inside(cwd or WORKSPACE)
-        most = size(max_output)
-        record = CommandRecord(new_id("cmd"), self.id, argv, folder, datetime.now(UTC), **of_step())
-        watchdog: asyncio.TimerHandle | None = None
-
-        def started() -> None:
-            nonlocal watchdog
-            if limit is not None:
-                watchdog = self._loop.call_later(limit + _GRACE, self._agent_failed)
-            self._commands[record.id] = record
-            self.host.tell(lambda observer: observer.command_started(record))
-
-        command = Command(
-            record.id,
-            argv,
-            self._channel,
-            self._judge(),
-            max_output=most,
-            keep_latest=keep_latest,
-            on_stdout=on_stdout,
-            on_stderr=on_stderr,
-            on_start=started,
-            on_end=lambda result: self._command_ended(record, command, result, watchdog),
-        )
-        header = {
-            "argv": list(argv),
-            "env": {**self._env, **checked_env(env or {})},
-            "cwd": folder,
-            "stdin": stdin,
-            "timeout": limit,
-            "max_output": None if keep_latest else most,
-        }
-        await self._channel.post("run", header, b"", command.receive, numbered=command.take_number)
-        told = await command.started
-        if told["ev"] == "gone":
-            raise SandboxGone(f"{self.id} is gone: {self._channel.error or 'it was ended'}")
-        if told["ev"] == "error":
-            self._channel.drop(command.key)
-            failure = file_error(told)
-            raise CommandNotStarted(failure.message, errno=failure.errno, path=failure.path)
-        return command
-
-    def _agent_failed(self) -> None:
-        self._begin_stop("a command's time limit passed and the sandbox did not end it")
-
-    def _command_ended(
-        self,
-        record: CommandRecord,
-        command: Command,
-        result: CommandResult,
-        watchdog: asyncio.TimerHandle | None,
-    ) -> None:
-        if watchdog is not None:
-            watchdog.cancel()
-        self._commands.pop(record.id, None)
-        ended = with_end(record, result, command.written)
-        self.host.tell(lambda observer: observer.command_ended(ended))
-
-    def _judge(self) -> Judge:
-        before = self._instance.usage()
-
-        def refine(ended: Ended, code: int | None) -> tuple[Ended, frozenset[Limit]]:
-            if ended is Ended.EXITED and code == 0:
-                return ended, frozenset()
-            now = self._instance.usage()
-            limits = set[Limit]()
-            if now.process_refusals > before.process_refusals:
-                limits.add(Limit.PROCESSES)
-            if ended in (Ended.EXITED, Ended.SIGNALLED) and now.memory_kills > before.memory_kills:
-                ended = Ended.OUT_OF_MEMORY
-            return ended, frozenset(limits)
-
-        def why_gone() -> Ended:
-            if self._stopped_because == "time limit":
-                return Ended.TIMED_OUT
-            if self._instance.usage().memory_kills > before.memory_kills:
-                return Ended.OUT_OF_MEMORY
-            return Ended.STOPPED
-
-        return Judge(why_gone, refine)
+        asked = Asked(cwd, env, stdin, timeout, max_output, True, on_stdout, on_stderr)
+        return await self._commands.launch((command, *arguments), self._env, asked)
 
     # ---------------------------------------------------------------------- files
 
     async def write_files(self, files: Mapping[str, str | bytes], *, mode: int = 0o644) -> None:
         """Write files, making their folders. Relative paths are below the workspace."""
         self._must_run()
-        for path, content in files.items():
-            raw = content.encode() if isinstance(content, str) else content
-            target = inside(path)
-            for start in range(0, max(len(raw), 1), _CHUNK):
-                await self._channel.request(
-                    "write", raw[start : start + _CHUNK], path=target, append=start > 0, mode=mode
-                )
+        await self._files.write(files, mode)
 
-    async def read_file(self, path: str, *, limit: int = _MOST_READ) -> bytes:
+    async def read_file(self, path: str, *, limit: int = MOST_READ) -> bytes:
         """A regular file's content; a larger one than `limit` bytes is refused."""
         self._must_run()
-        _, data = await self._channel.collect("read", path=inside(path), limit=limit, most=limit)
-        return data
+        return await self._files.read(path, limit)
 
     async def read_text(self, path: str) -> str:
         """A regular file's content as UTF-8 text."""
@@ -537,21 +407,17 @@ class Sandbox:
     async def list_files(self, path: str = ".", *, recursive: bool = False) -> list[FileInfo]:
         """What lies in a folder, sorted; paths are relative to it."""
         self._must_run()
-        _, data = await self._channel.collect(
-            "list", path=inside(path), recursive=recursive, limit=_MOST_ENTRIES, most=_MOST_READ
-        )
-        entries = [FileInfo(**json.loads(line)) for line in data.splitlines()]
-        return sorted(entries, key=lambda entry: entry.path)
+        return await self._files.list(path, recursive)
 
     async def mkdir(self, path: str) -> None:
         """Make a folder and those above it; one that exists is fine."""
         self._must_run()
-        await self._channel.request("mkdir", path=inside(path))
+        await self._files.mkdir(path)
 
     async def remove(self, path: str) -> None:
         """Remove a file, or a folder with all it holds."""
         self._must_run()
-        await self._channel.request("remove", path=inside(path))
+        await self._files.remove(path)
 
 
 def _as_snapshot(source: str | Path | Snapshot | None, state: Path) -> Snapshot | None:

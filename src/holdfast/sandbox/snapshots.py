@@ -40,6 +40,8 @@ class Snapshot:
     """Bytes in its own layer."""
     sandbox_id: str
     state: Path
+    backend: str = "namespace"
+    """What it was taken with, and can be started with."""
 
     @property
     def folder(self) -> Path:
@@ -87,6 +89,7 @@ def _read(path: Path, state: Path) -> Snapshot:
         size=int(data["size"]),
         sandbox_id=str(data["sandbox_id"]),
         state=state,
+        backend=str(data.get("backend", "namespace")),
     )
 
 
@@ -94,27 +97,44 @@ def keep(
     state: Path, upper: int, below: tuple[str, ...], sandbox_id: str, owner: int | None
 ) -> Snapshot:
     """Copy a writable layer (a folder's descriptor) to disk, whole or not at all."""
-    id = new_id("snap")
-    parents = tuple(Path(layer).parent.name for layer in below)
-    draft = state / "snapshots" / f"{id}.draft"
-    layer = draft / "layer"
-    layer.mkdir(parents=True)
-    try:
-        size = _Copy(owner).tree(upper, layer)
-        snapshot = Snapshot(id, datetime.now(UTC), parents, size, sandbox_id, state)
+    with Draft(state, sandbox_id) as draft:
+        size = _Copy(owner).tree(upper, draft.layer)
+        parents = tuple(Path(layer).parent.name for layer in below)
+        return draft.finish("namespace", size, parents)
+
+
+class Draft:
+    """A snapshot in the making: there once it is finished, or gone."""
+
+    def __init__(self, state: Path, sandbox_id: str) -> None:
+        self.id = new_id("snap")
+        self._state, self._sandbox_id = state, sandbox_id
+        self._folder = state / "snapshots" / f"{self.id}.draft"
+        self.layer = self._folder / "layer"
+
+    def __enter__(self) -> Draft:
+        self.layer.mkdir(parents=True)
+        return self
+
+    def finish(self, backend: str, size: int, parents: tuple[str, ...] = ()) -> Snapshot:
+        """What was written to `layer` is the snapshot."""
+        made = Snapshot(
+            self.id, datetime.now(UTC), parents, size, self._sandbox_id, self._state, backend
+        )
         meta = {
-            "id": id,
-            "created_at": snapshot.created_at.isoformat(),
+            "id": self.id,
+            "created_at": made.created_at.isoformat(),
             "parents": list(parents),
             "size": size,
-            "sandbox_id": sandbox_id,
+            "sandbox_id": self._sandbox_id,
+            "backend": backend,
         }
-        (draft / "meta.json").write_text(json.dumps(meta))
-        draft.rename(snapshot.folder)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
-    return snapshot
+        (self._folder / "meta.json").write_text(json.dumps(meta))
+        self._folder.rename(made.folder)
+        return made
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class _Copy:

@@ -26,6 +26,7 @@ from holdfast.runtime import ambient
 from holdfast.runtime.engine import Engine
 from holdfast.server import login
 from holdfast.server.api import (
+    approvals,
     evaluate,
     events,
     health,
@@ -76,8 +77,10 @@ def create_app(
     app.state.feed = Feed(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams
     )
-    nouns = (evaluate, workflows, runs, steering, events, hooks, models, health, login)
-    for module in nouns:
+    for module in (
+        *(evaluate, workflows, runs, steering, approvals),
+        *(events, hooks, models, health, login),
+    ):
         app.include_router(module.router)
     use_document(app)
     _add_pages(app)

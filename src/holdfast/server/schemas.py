@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from holdfast.records import Status
+from holdfast.records.approvals import ApprovalStatus, How
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]*$")]
 RunId = Annotated[str, StringConstraints(min_length=1, max_length=100)]
@@ -71,6 +72,35 @@ class Approve(Asked):
     payload: dict[str, Any] = Field(default={}, description="more fields for the event")
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"approved": True}]})
+
+
+By = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
+Note = Annotated[str, StringConstraints(max_length=10_000)]
+
+
+class Decide(Asked):
+    """A decision on an approval."""
+
+    approved: bool
+    by: By = Field(description="who decides; goes on record")
+    note: Note = ""
+    arguments_hash: str | None = Field(
+        default=None, max_length=64, description="of the arguments you saw: refused if others wait"
+    )
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"approved": True, "by": "ann@example.com"}]}
+    )
+
+
+class DecideByToken(BaseModel):
+    """The same by the approval's own token; from a form, where everything is text."""
+
+    approved: bool
+    by: By
+    note: Note = ""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class SendEvent(Asked):
@@ -334,6 +364,33 @@ class EventSent(Told):
     name: str
     run: str | None
     repeated: bool = Field(description="whether an event with this id was sent before")
+
+
+class ApprovalShown(Told):
+    """What a run may not do before somebody has agreed."""
+
+    id: str
+    run_id: str
+    title: str
+    tool: str | None
+    arguments: Any
+    arguments_hash: str
+    asked_of: str
+    requested_at: float
+    expires_at: float
+    fallback: str
+    escalated_from: str | None
+    status: ApprovalStatus
+    decided_at: float | None
+    decided_by: str | None
+    note: str
+    how: How | None
+    used_at: float | None
+    used_by: str | None
+
+
+class ApprovalPage(Told):
+    approvals: list[ApprovalShown]
 
 
 class ModelShown(Told):

@@ -44,9 +44,10 @@ from holdfast.server.settings import LOOPBACK_NAMES, ServerSettings, is_loopback
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-OPEN_PATHS = re.compile(r"/healthz|/login|/hooks/[^/]*")
-"""What needs no token: it tells nothing, asks for the token, or has one in its path."""
+OPEN_PATHS = re.compile(r"/healthz|/login")
+"""What needs no token: it tells nothing, or asks for the token."""
 HOOKS = "/hooks/"
+"""Neither does what is here: it has a token of its own in its path."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "

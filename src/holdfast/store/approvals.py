@@ -57,6 +57,10 @@ CLOSE = """
 UPDATE approvals SET status = ?, decided_at = ?, decided_by = ?, note = ?, how = ?, signature = ?
 WHERE id = ?
 """
+REOPEN = """
+UPDATE approvals SET status = 'pending', decided_at = NULL, decided_by = NULL, note = '',
+  how = NULL, signature = NULL WHERE run_id = ? AND status = 'withdrawn'
+"""
 
 
 def add(tx: Transaction, new: Approval) -> None:
@@ -119,6 +123,11 @@ def lapse(tx: Transaction, id: str, verdict: Verdict) -> Approval:
     if stored is not None and stored[0] == "pending":
         _close(tx, id, verdict)
     return _existing(tx, id, verdict.at)
+
+
+def reopen(tx: Transaction, run_id: str) -> None:
+    """A failed run is tried again: what it no longer waited for, it may wait for again."""
+    tx.execute(REOPEN, (run_id,))
 
 
 def use(tx: Transaction, id: str, step: str, now: float) -> Approval:

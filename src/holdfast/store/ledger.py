@@ -9,6 +9,7 @@ What a call costs and which scopes it counts against is the gateway's to say.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
-from holdfast.store import ledger_keys, ledger_rows, ledger_spend
+from holdfast.store import ledger_keys, ledger_rates, ledger_rows, ledger_spend
+from holdfast.store.ledger_rates import Rate
 from holdfast.store.ledger_thread import LedgerThread
 from holdfast.store.owners import Owner, owners_folder
 
@@ -187,6 +189,14 @@ class SqliteLedger:
     async def spend(self, scope: str) -> Spend:
         """What a scope has spent, holds, and may spend."""
         return await self._read(lambda c: ledger_spend.read(c, scope))
+
+    async def take_turn(self, rates: Sequence[Rate]) -> float:
+        """Take from these rates, shared by all on this store; returns the seconds to wait."""
+        return await self._read(lambda c: ledger_rates.take(c, rates, time.time()))
+
+    def give_back(self, rates: Sequence[Rate]) -> None:
+        """Give back what was taken and not used."""
+        self._thread.send(lambda c: ledger_rates.give_back(c, rates, time.time()), durable=False)
 
     async def set_limit(self, limit: SpendLimit) -> None:
         """Limit a scope from now on; a limit without amounts lifts it."""

@@ -23,7 +23,7 @@ from holdfast.records import (
     Event,
     Run,
 )
-from holdfast.store import creation, events, lanes, mailbox, projections, queries
+from holdfast.store import approvals, creation, events, lanes, mailbox, projections, queries
 from holdfast.store.base import NewRun
 from holdfast.store.writer import Transaction
 
@@ -81,6 +81,7 @@ def retry(tx: Transaction, run_id: str, at: float) -> None:
         if event.seq in void and event.type == CHILD_ENDED:
             _retry_child(tx, event.facts["run_id"], at)
     reopen(tx, run_id, [event for event in history if event.seq not in void])
+    approvals.reopen(tx, run_id)
     tx.due = True
 
 

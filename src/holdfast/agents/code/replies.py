@@ -10,7 +10,7 @@ import ast
 import json
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from holdfast.agents.code.languages import Language
 _THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"^([ \t]*(?:[>*-][ \t]+)*)(`{3,}|~{3,})[ \t]*([^\n`]*)$")
 _TAG = re.compile(r"<(code|solution|tests?|file|answer)\b[^>]*>\n?(.*?)</\1>", re.DOTALL)
+_FILE_KEYS = ("path", "file", "filename", "file_name", "name")
 _MOST = 2_000_000
 
 
@@ -79,14 +80,28 @@ def _tagged(text: str) -> list[Block]:
 
 
 def _in_json(text: str) -> list[Block]:
+    """The strings of an object: the reply itself, or all between its first and last brace."""
+    start, end = text.find("{"), text.rfind("}")
     try:
-        data: Any = json.loads(text)
+        data: Any = json.loads(text[start : end + 1]) if start >= 0 else None
+        return list(_strings(data, ""))
     except (ValueError, RecursionError):
         return []
-    if not isinstance(data, dict):
-        return []
-    found = cast("dict[str, Any]", data)
-    return [Block(value, f"\n{key}") for key, value in found.items() if isinstance(value, str)]
+
+
+def _strings(data: Any, key: str) -> Iterator[Block]:
+    """Every string, called by its key, or by the name that stands beside it."""
+    if isinstance(data, str):
+        yield Block(data, f"\n{key}")
+    elif isinstance(data, list):
+        for each in cast("list[Any]", data):
+            yield from _strings(each, key)
+    elif isinstance(data, dict):
+        found = cast("dict[str, Any]", data)
+        named = next((name for name in _FILE_KEYS if isinstance(found.get(name), str)), None)
+        for name, value in found.items():
+            if name != named:
+                yield from _strings(value, f"{found[named]} {name}" if named else name)
 
 
 def _bare(text: str, language: Language) -> str | None:

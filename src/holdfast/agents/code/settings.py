@@ -22,12 +22,12 @@ class CodeSettings:
     """US dollars a run may spend; None: no limit but those of the gateway."""
     test_timeout: float = field(default=30.0, metadata=DURATION)
     """For one run of the tests."""
+    parallel_tests: int | None = None
+    """Programs under test at once in a process; None: as many as there are processors."""
     memory: str = "1gb"
     pids: int = 128
     max_tokens: int = 8192
     """For one reply."""
-    test_changes: int = 1
-    """How often wrong tests may be corrected in a run."""
 
 
 def load() -> CodeSettings:

@@ -123,7 +123,10 @@ def _file(name: str) -> str:
 
 async def _kept(label: Sequence[str], make: Make, packages: Sequence[str]) -> Snapshot:
     """The snapshot of this label: kept from an earlier time, or made now, by one of us."""
-    state = default_host().state
+    host = default_host()
+    state = host.state
+    backend = await host.choose("auto", None)  # a snapshot starts only where it was taken
+    label = [backend.name, *label]
     name = hashlib.blake2b("\n".join(label).encode(), digest_size=12).hexdigest()
     note = state / "toolchains" / f"{name}.json"
     found = _find(note, state)
@@ -134,7 +137,7 @@ async def _kept(label: Sequence[str], make: Make, packages: Sequence[str]) -> Sn
         if found is None:
             found = await make(packages)
             draft = note.with_suffix(f".{os.getpid()}.draft")
-            draft.write_text(json.dumps({"snapshot": found.id, "label": list(label)}))
+            draft.write_text(json.dumps({"snapshot": found.id, "label": label}))
             draft.replace(note)
     return found
 

@@ -9,11 +9,13 @@ nothing either.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 import secrets
 from dataclasses import dataclass, field
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from holdfast.agents.code.excerpt import tail
@@ -24,8 +26,14 @@ from holdfast.errors import SandboxFileError, SandboxGone
 from holdfast.sandbox import CommandResult, Ended, Limit, Sandbox
 
 REPORT = ".report"
+PROGRESS = ".progress"
 _MOST_REPORT = 1024 * 1024
 _MOST_OUTPUT = "1mb"
+_PLACE = "/tmp/runner"  # noqa: S108 - the sandbox's own
+_RUNNERS = {
+    "python": ("run_python.py", "python_watch.py", "python_tests.py", "python_tamper.py"),
+    "node": ("run_node.mjs", "node_tamper.mjs"),
+}
 _SPARE_SECONDS = 2.0
 """Between the dump of where a program hangs and its end."""
 
@@ -55,14 +63,15 @@ async def judge(
     sandbox: Sandbox, language: Language, code: str, tests: str, limits: Limits
 ) -> Verdict:
     """Run the tests on the program in this sandbox, which is used for nothing else."""
-    result, report = await _run(sandbox, language, code, tests, limits)
-    verdict = _verdict(result, report, limits, sandbox.id)
+    result, report = await _run(sandbox, language, "run_tests", code, tests, limits)
+    place = await _place(sandbox, language) if result.ended is Ended.TIMED_OUT else ""
+    verdict = _verdict(result, report, limits, sandbox.id, place)
     if not verdict.passed:
         return verdict
     hollow = hollowed(code, language)
     if hollow is None:
         return verdict
-    _, report = await _run(sandbox, language, hollow, tests, limits)
+    _, report = await _run(sandbox, language, "try_hollow", hollow, tests, limits)
     if report is not None and report.passed:
         return Verdict(
             False,
@@ -76,16 +85,14 @@ async def judge(
 
 
 async def _run(
-    sandbox: Sandbox, language: Language, code: str, tests: str, limits: Limits
+    sandbox: Sandbox, language: Language, name: str, code: str, tests: str, limits: Limits
 ) -> tuple[CommandResult, Report | None]:
+    """Run the tests once; `name` is what the command is called where people see it."""
     nonce = secrets.token_hex(32)
-    runner = "run_python.py" if language.runtime == "python" else "run_node.mjs"
-    files = {
-        language.code_file: code,
-        language.test_file: tests,
-        f"/tmp/{runner}": _inside(runner),  # noqa: S108 - the sandbox's own
-        REPORT: "",
-    }
+    runner, *pieces = _RUNNERS[language.runtime]
+    place = f"{_PLACE}/{name}{Path(runner).suffix}"
+    files = {language.code_file: code, language.test_file: tests, REPORT: ""}
+    files |= {place: _inside(runner)} | {f"{_PLACE}/{each}": _inside(each) for each in pieces}
     await sandbox.write_files(files)
     given = {
         "nonce": nonce,
@@ -96,7 +103,7 @@ async def _run(
     program = "python" if language.runtime == "python" else "node"
     result = await sandbox.run(
         program,
-        f"/tmp/{runner}",  # noqa: S108 - the sandbox's own
+        place,
         stdin=f"{json.dumps(given)}\n",
         timeout=limits.seconds,
         max_output=_MOST_OUTPUT,
@@ -108,13 +115,24 @@ async def _run(
     return result, _unsealed(raw, nonce)
 
 
+async def _place(sandbox: Sandbox, language: Language) -> str:
+    """Which test was running, if the runner can't say by itself where it hangs."""
+    if language.runtime != "node":
+        return ""
+    try:
+        name = await sandbox.read_file(PROGRESS, limit=_MOST_REPORT)
+    except (SandboxFileError, SandboxGone):
+        return ""
+    return f"It was here: {tail(name.decode(errors='replace'), 300)}" if name else ""
+
+
 def _inside(name: str) -> str:
     return (resources.files("holdfast.agents.code.inside") / name).read_text(encoding="utf-8")
 
 
 def _unsealed(raw: bytes, nonce: str) -> Report | None:
     seal, _, body = raw.partition(b"\n")
-    true = hmac.new(nonce.encode(), body, "sha256").hexdigest().encode()
+    true = hashlib.sha3_256(nonce.encode() + body).hexdigest().encode()
     if not hmac.compare_digest(seal, true):
         return None
     data: dict[str, Any] = json.loads(body)
@@ -128,7 +146,9 @@ def _unsealed(raw: bytes, nonce: str) -> Report | None:
     )
 
 
-def _verdict(result: CommandResult, report: Report | None, limits: Limits, sandbox: str) -> Verdict:
+def _verdict(
+    result: CommandResult, report: Report | None, limits: Limits, sandbox: str, place: str
+) -> Verdict:
     output = tail(f"{result.stdout}\n{result.stderr}".strip())
 
     def failed(
@@ -138,7 +158,7 @@ def _verdict(result: CommandResult, report: Report | None, limits: Limits, sandb
 
     if result.ended is not Ended.EXITED:
         summary = _cut_short(result, limits)
-        return failed(summary, f"{summary}.\n{_hanging(result.stderr)}".strip())
+        return failed(summary, f"{summary}.\n{place}\n{_hanging(result.stderr)}".strip())
     if report is None:
         summary = (
             f"the program ended by itself (exit status {result.exit_code}) before its tests did"
@@ -171,6 +191,12 @@ def _verdict(result: CommandResult, report: Report | None, limits: Limits, sandb
 
 
 def _cut_short(result: CommandResult, limits: Limits) -> str:
+    if Limit.PROCESSES in result.limits_hit:
+        return f"{_how_cut_short(result, limits)} (they started {limits.pids} processes or more)"
+    return _how_cut_short(result, limits)
+
+
+def _how_cut_short(result: CommandResult, limits: Limits) -> str:
     match result.ended:
         case Ended.TIMED_OUT:
             return f"the tests did not end within {limits.seconds:g} s"
@@ -179,12 +205,10 @@ def _cut_short(result: CommandResult, limits: Limits) -> str:
         case Ended.OUTPUT_LIMIT:
             return f"the tests printed more than {_MOST_OUTPUT}"
         case Ended.SIGNALLED:
-            many = (
-                " (the limit on processes was reached)"
-                if Limit.PROCESSES in result.limits_hit
-                else ""
-            )
-            return f"the tests were killed by signal {result.signal}{many}"
+            return f"the tests were killed by signal {result.signal}"
+        case _ if result.seconds >= limits.seconds:
+            seconds = f"{limits.seconds:g} s"
+            return f"the tests did not end within {seconds}, and were stopped with their sandbox"
         case _:
             return "the sandbox ended before the tests did"
 

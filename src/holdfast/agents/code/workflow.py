@@ -239,7 +239,7 @@ def _importing(draft: Draft, code: Draft, language: Language) -> Draft:
     return draft
 
 
-@step(retries=2, timeout="10m")
+@step(retries=2)  # it may wait its turn for long; what it does then has limits of its own
 async def run_tests(task: records.Task, code: str, tests: str, attempt: int) -> Verdict:
     """Run the tests on the program in a fresh sandbox."""
     from holdfast.agents.code.trial import try_out

@@ -20,6 +20,7 @@ from holdfast.records.sandboxes import EgressRecord
 from holdfast.sandbox.base import Listeners
 from holdfast.sandbox.egress import addresses, http, names, tls
 from holdfast.sandbox.egress.authority import Authority
+from holdfast.sandbox.egress.watch import Watch
 from holdfast.sandbox.network import Host, Network
 from holdfast.sandbox.waiting import readable
 
@@ -69,6 +70,7 @@ class Proxy:
         self._refusals = 0
         self._last_refused = ("", 0.0)
         self._transport: asyncio.DatagramTransport | None = None
+        self._watch: Watch | None = None
 
     async def start(self) -> None:
         """Begin to serve."""
@@ -83,6 +85,9 @@ class Proxy:
         for port, listener in self._listeners.connections.items():
             listener.setblocking(False)
             self._spawn(self._accept(port, listener))
+        if self._listeners.watch is not None:
+            ports = frozenset(self._listeners.connections)
+            self._watch = Watch(self._listeners.watch, ports, self._unmet)
 
     async def close(self) -> None:
         """End every connection, and write down what they came to."""
@@ -92,6 +97,8 @@ class Proxy:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        if self._watch is not None:
+            await self._watch.close()
         if self._listeners is not None:
             self._listeners.close()
 
@@ -240,6 +247,10 @@ class Proxy:
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     # -------------------------------------------------------------------- records
+
+    def _unmet(self, address: str, port: int, why: str) -> None:
+        """An attempt that the sandbox's kernel has refused by itself."""
+        self._refused(self._names.get(address, address), port, why)
 
     def _write_down(self, attempt: _Attempt) -> None:
         if not attempt.allowed:

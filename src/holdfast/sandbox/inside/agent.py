@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.sandbox.inside import files, frames, memory
+from holdfast.sandbox.inside import files, frames, memory, packing
 from holdfast.sandbox.inside.commands import Command
 
 if TYPE_CHECKING:
@@ -247,6 +247,9 @@ class Agent:
             header["path"], recursive=bool(header.get("recursive")), limit=int(header["limit"])
         )
         self._stream(key, pieces)
+
+    def _do_pack(self, key: int, *_: object) -> None:
+        self._stream(key, packing.pack())
 
     def _stream(self, key: int, pieces: Iterator[bytes]) -> None:
         try:

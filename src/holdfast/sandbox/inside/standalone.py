@@ -12,7 +12,7 @@ import socket
 import stat
 import sys
 
-from holdfast.sandbox.inside import zygote
+from holdfast.sandbox.inside import packing, zygote
 from holdfast.sandbox.inside.agent import Agent
 from holdfast.sandbox.inside.relay import Relay
 from holdfast.sandbox.namespace import linux
@@ -21,9 +21,11 @@ _USER = 1000
 
 
 def start() -> None:
-    """Entry point: arguments are the ports to relay (comma-separated, or empty) and our names."""
+    """Entry point: arguments are the ports to relay (comma-separated, or empty), whether there is
+    a snapshot to start from, and our names."""
     ports = [int(port) for port in sys.argv[1].split(",") if port]
-    pythons = frozenset(sys.argv[2:])
+    layered = sys.argv[2] == packing.LAYERED
+    pythons = frozenset(sys.argv[3:])
     # A socket goes both ways; where the two streams are pipes, each has its own.
     reader = os.dup(0)
     writer = reader if stat.S_ISSOCK(os.fstat(0).st_mode) else os.dup(1)
@@ -32,6 +34,9 @@ def start() -> None:
         os.dup2(silence, fd)
     os.close(silence)
     listeners = _listen(ports) if ports else None
+    if layered:
+        _lay_over()
+    linux.empty_bounding_set()
     os.setgroups([])
     os.setresgid(_USER, _USER, _USER)
     # Acting as the user, but not the user's to signal: this kernel does not shield its first
@@ -59,6 +64,21 @@ def start() -> None:
     else:
         return
     zygote.run(script)
+
+
+def _lay_over() -> None:
+    """Make the snapshot's folders writable, each change in the limited space above it."""
+    for number, root in enumerate(packing.ROOTS):
+        upper, work = f"{packing.UPPER}/{number}", f"{packing.UPPER}/{number}.work"
+        info = os.stat(f"{packing.LAYER}/{root}")
+        for folder in (upper, work):
+            os.mkdir(folder)
+        os.chmod(upper, stat.S_IMODE(info.st_mode))
+        os.chown(upper, _USER, _USER)
+        options = f"lowerdir={packing.LAYER}/{root},upperdir={upper},workdir={work}"
+        linux.mount("overlay", f"/{root}", "overlay", linux.MS_NOSUID | linux.MS_NODEV, options)
+    for place in (packing.LAYER, packing.UPPER):
+        linux.umount(place)
 
 
 def _listen(ports: list[int]) -> tuple[int, dict[int, int]]:

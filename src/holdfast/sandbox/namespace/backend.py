@@ -275,5 +275,8 @@ class NamespaceBackend:
 
 
 def _listeners(fds: list[int], ports: tuple[int, ...]) -> Listeners:
+    """In the order of `enter`: names, a socket a port, and where there is one the watch."""
     sockets = [socket.socket(fileno=fd) for fd in fds]
-    return Listeners(sockets[0], dict(zip(ports, sockets[1:], strict=True)))
+    count = 1 + len(ports)
+    connections = dict(zip(ports, sockets[1:count], strict=True))
+    return Listeners(sockets[0], connections, sockets[count] if len(sockets) > count else None)

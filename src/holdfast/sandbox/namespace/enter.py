@@ -184,6 +184,9 @@ def _listen(ports: list[int]) -> list[int]:
         listener.bind(("0.0.0.0", port))  # noqa: S104 - a network with nobody else in it
         listener.listen(128)
         fds.append(listener.detach())
+    watch = linux.watch_attempts()
+    if watch is not None:
+        fds.append(watch)
     return fds
 
 

@@ -137,6 +137,13 @@ def set_no_new_privileges() -> None:
 
 def drop_all_capabilities() -> None:
     """Empty the bounding, ambient, inheritable, permitted and effective sets, for good."""
+    empty_bounding_set()
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, doing="prctl(CAP_AMBIENT)")
+    clear_capabilities()
+
+
+def empty_bounding_set() -> None:
+    """Let nothing we start ever gain a capability."""
     for capability in range(_LAST_CAPABILITY + 1):
         try:
             _prctl(_PR_CAPBSET_DROP, capability, doing="prctl(CAPBSET_DROP)")
@@ -144,8 +151,6 @@ def drop_all_capabilities() -> None:
             if error.errno != 22:  # EINVAL: this kernel has no capability of that number
                 raise
             break
-    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, doing="prctl(CAP_AMBIENT)")
-    clear_capabilities()
 
 
 def clear_capabilities() -> None:
@@ -191,3 +196,44 @@ def claim_every_address() -> None:
     error = struct.unpack_from("=i", answer, 16)[0]
     if error:
         raise OSError(-error, f"route 0.0.0.0/0 to lo: {os.strerror(-error)}")
+
+
+def watch_attempts() -> int | None:
+    """A packet socket on `lo` for the beginnings of attempts to leave; None if there is no such.
+
+    Lets through, once each: the first packet of a TCP connection and every UDP datagram that is
+    sent to another address than the loopback's, or to one that stands for a name.
+    """
+    try:
+        watch = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+    except OSError:
+        return None  # a kernel without packet sockets: what it refuses is not seen
+    program = ctypes.create_string_buffer(_attempts())
+    filter = struct.pack("HxxxxxxP", len(program.raw) // 8, ctypes.addressof(program))
+    watch.setsockopt(socket.SOL_SOCKET, 26, filter)  # SO_ATTACH_FILTER
+    watch.bind(("lo", 0x0800))  # ETH_P_IP
+    return watch.detach()
+
+
+def _attempts() -> bytes:
+    """Classic BPF over an IPv4 packet: code, jump if true, jump if false, operand."""
+    load, load_byte, load_byte_x, header_length = 0x20, 0x30, 0x50, 0xB1
+    mask, equal, answer = 0x54, 0x15, 0x06
+    steps = [
+        (load, 0, 0, 16),  # where to
+        (mask, 0, 0, 0xFF000000),
+        (equal, 0, 3, 0x7F000000),  # 127.0.0.0/8 is the sandbox itself,
+        (load, 0, 0, 16),
+        (mask, 0, 0, 0xFFC00000),
+        (equal, 0, 8, 0x7F400000),  # but for 127.64.0.0/10, which stands for names
+        (load_byte, 0, 0, 9),
+        (equal, 5, 0, 17),  # UDP
+        (equal, 0, 5, 6),  # TCP
+        (header_length, 0, 0, 0),
+        (load_byte_x, 0, 0, 13),
+        (mask, 0, 0, 0x12),
+        (equal, 0, 1, 0x02),  # SYN without ACK
+        (answer, 0, 0, 64),
+        (answer, 0, 0, 0),
+    ]
+    return b"".join(struct.pack("HBBI", *step) for step in steps)

@@ -206,7 +206,8 @@ def standalone(root: Path, runtimes: Runtimes, owner: tuple[int, int]) -> None:
     """A root for backends that mount the rest themselves and start the agent as a program."""
     root.mkdir(parents=True)
     skeleton(root, runtimes, owner)
-    for name in ("lib-holdfast", "opt/holdfast/bin", "opt/holdfast/python", "opt/holdfast/node"):
+    ours = ("lib-holdfast", "opt/holdfast/bin", "opt/holdfast/python", "opt/holdfast/node")
+    for name in (*ours, "layer", "upper"):
         (root / name).mkdir(parents=True)
     link_interpreters(root / "opt/holdfast", runtimes)
 

@@ -86,7 +86,7 @@ async def fork(engine: TheEngine, run: TheRun, body: ForkRun | None = None) -> R
 
 @router.post("/approve", status_code=202, response_model=EventSent)
 async def approve(engine: TheEngine, run: TheRun, body: Approve | None = None) -> Response:
-    """Answer what a run waits for: yes, or no.
+    """Answer the event that a run waits for: yes, or no.
 
     The event gets the fields that the wait matches by, and `approved`. Each wait is answered
     once.
@@ -116,7 +116,10 @@ def _open_wait(run_id: str, journal: Sequence[Event], key: str | None) -> Event:
         and key in (None, event.key)
     ]
     if not waits:
-        raise Refused(f"{run_id} waits for nothing that could be answered")
+        raise Refused(
+            f"{run_id} waits for no event that could be answered",
+            hint="what it asks of people by `approval(…)` is at /api/approvals",
+        )
     if len(waits) > 1:
         listed = ", ".join(f"{event.key} ({event.facts['name']})" for event in waits)
         raise Refused(f"{run_id} waits for several: {listed}", hint="name one as `step`")

@@ -1,47 +1,100 @@
 // Run a solution's tests under node and write a sealed report. Copied into the sandbox.
 //
 // Reads {"nonce", "limit", "code", "tests"} from stdin. The tests are bundled with an assert and
-// a test runner of ours, which nobody else can reach: what the solution does to node's own
-// changes nothing for them, and every assertion that held is counted. The report is sealed with
-// the nonce, which is in no file, argument or variable of the environment. Everything needed at
-// the end is bound before the solution is loaded.
+// a test runner of ours, which nobody else can change: what the solution does to node's own
+// changes nothing for them, what it does to the language is noticed, and every assertion that
+// held is counted. The report is sealed with the nonce, which is in no file, argument or variable
+// of the environment. Everything needed at the end is bound before the solution is loaded.
 
-import { createHmac, randomBytes } from "node:crypto";
+import { createHash, randomBytes } from "node:crypto";
 import fs from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 
+import { originals } from "./node_tamper.mjs";
+
 const MOST_TEXT = 4000;
 const MOST_TESTS = 50;
+const MOST_LINES = 5000;
 const HOLLOW = "/* holdfast: hollow */";
 const TOOLCHAIN = "/home/user/toolchain/";
 
 const given = JSON.parse(fs.readFileSync(0, "utf8"));
-const seal = createHmac("sha256", given.nonce);
+const seal = createHash("sha3-256").update(given.nonce);
 delete given.nonce;
 const where = process.cwd();
+const source = fs.readFileSync(path.join(where, given.tests), "utf8");
 const hidden = `/tmp/${randomBytes(12).toString("hex")}`;
 const cut = (text) => {
   const whole = String(text).trim().replaceAll(`${where}/`, "").replaceAll(`file://`, "");
   return whole.length <= MOST_TEXT ? whole : `… ${whole.slice(-MOST_TEXT)}`;
 };
 
+const { apply, ownKeys } = Reflect;
+const { isArray } = Array;
+const Promised = Promise;
 const finish = bindFinish();
 const report = { passed: false, ran: [], failures: [], missing: [], asserts: 0, broken: null };
-const watch = { asserts: 0, tests: [], current: null };
+const watch = { asserts: 0, tests: [], lines: new Set(), current: null, drained: null };
+const lineInTests = new RegExp(`${given.tests.replaceAll(".", "\\.")}:(\\d+)`);
+const progress = fs.openSync(path.join(where, ".progress"), "w");
+const watchedAssert = watched(createRequire(import.meta.url)("node:assert"));
+const replaced = originals(source, ...handles(seal));
 holdExits();
 process.setSourceMapsEnabled(true);
 process.on("uncaughtException", (error) => stray(error));
 process.on("unhandledRejection", (error) => stray(error));
+process.on("beforeExit", nothingLeft);
 
-if (await build()) {
-  await run();
+try {
+  if (await build()) await run();
+} catch (error) {
+  report.broken ??= { side: "code", line: lineOf(error), text: words(error) };
 }
-report.asserts = watch.asserts;
-report.passed =
-  !report.broken && !report.failures.length && !report.missing.length && watch.asserts > 0;
-finish(report);
+end();
+
+function end() {
+  const name = replaced();
+  if (name !== null) {
+    const line = `the program replaced ${name}, which its tests rely on: that is not a solution`;
+    report.broken = { side: "code", line, text: line };
+  } else if (changedTests()) {
+    const line = `the program changed ${given.tests}: that is not a solution`;
+    report.broken = { side: "code", line, text: line };
+  }
+  report.asserts = watch.asserts;
+  report.passed =
+    !report.broken && !report.failures.length && !report.missing.length && watch.asserts > 0;
+  finish(report);
+}
+
+// Nothing is left to wait for: either that is what we waited for, or a promise never settles.
+function nothingLeft() {
+  if (watch.drained) {
+    watch.drained();
+    return;
+  }
+  fail(watch.current ?? "script", new Error("it waits for a promise that nothing will ever settle"));
+  end();
+}
+
+// Waits until nothing is under way any more; not for longer than `most`, as timers may go on.
+async function drain(most) {
+  await new Promised((resolve) => {
+    watch.drained = resolve;
+    setTimeout(resolve, most).unref();
+  });
+  watch.drained = null;
+}
+
+function changedTests() {
+  try {
+    return fs.readFileSync(path.join(where, given.tests), "utf8") !== source;
+  } catch {
+    return true;
+  }
+}
 
 // --- building ---
 
@@ -129,8 +182,8 @@ async function makeShims() {
   const take = `const kept = globalThis[${JSON.stringify(key)}];\n`;
   const assertNames = Object.keys(createRequire(import.meta.url)("node:assert"));
   const modules = {
-    assert: ["kept.assert(false)", assertNames],
-    "assert-strict": ["kept.assert(true)", assertNames],
+    assert: ["kept.assert", assertNames],
+    "assert-strict": ["kept.assert.strict", assertNames],
     test: ["kept.test", Object.keys(made)],
   };
   for (const [file, [value, names]] of Object.entries(modules)) {
@@ -145,16 +198,12 @@ async function makeShims() {
   delete globalThis[key];
 }
 
-function watchedAssert(strict) {
-  const real = createRequire(import.meta.url)("node:assert");
-  return watched(strict ? real.strict : real);
-}
-
 function watched(real) {
   const counted = (original) =>
-    function (...given) {
-      const result = original(...given);
-      if (result instanceof Promise) {
+    function wrapper(...given) {
+      reach(wrapper);
+      const result = apply(original, real, given);
+      if (result instanceof Promised) {
         return result.then((value) => {
           watch.asserts += 1;
           return value;
@@ -170,7 +219,22 @@ function watched(real) {
     made[name] = typeof value === "function" && !isClass && name !== "strict" ? counted(value) : value;
   }
   made.strict = real.strict === real ? made : watched(real.strict);
-  return made;
+  return Object.freeze(made);
+}
+
+// Assertions of a script, by line: one that waits for ever ends without a word.
+function reach(wrapper) {
+  if (watch.tests.length || watch.lines.size >= MOST_LINES) return;
+  const here = {};
+  Error.captureStackTrace(here, wrapper);
+  const line = String(here.stack).match(lineInTests)?.[1];
+  if (line) watch.lines.add(Number(line));
+}
+
+// The line of the last assertion, if it was not reached.
+function unreached() {
+  const last = source.split("\n").findLastIndex((line) => /^(?!\s*(\/\/|\*)).*\bassert(\.(?!fail\b)\w+)*\(/.test(line));
+  return last >= 0 && watch.lines.size < MOST_LINES && !watch.lines.has(last + 1) ? last + 1 : null;
 }
 
 function testing() {
@@ -201,25 +265,32 @@ function testing() {
     { skip: (...args) => add(true)(parsed(args).name), todo: (...args) => add(true)(parsed(args).name) },
   );
   const hook = (kind) => (body) => suites.at(-1)[kind].push(body);
-  Object.assign(test, { test, it: test, describe, suite: describe });
+  Object.assign(describe, { only: describe });
+  Object.freeze(Object.assign(test, { test, it: test, describe, suite: describe }));
   const { mock } = createRequire(import.meta.url)("node:test");
   const hooks = ["before", "after", "beforeEach", "afterEach"].map((kind) => [kind, hook(kind)]);
-  return { test, it: test, describe, suite: describe, mock, ...Object.fromEntries(hooks) };
+  return Object.freeze({
+    test, it: test, describe, suite: describe, mock, ...Object.fromEntries(hooks),
+  });
 }
 
 // --- running ---
 
 async function run() {
   const url = pathToFileURL(path.join(where, ".build", "tests.mjs"));
+  note("(loading it)");
   try {
     await import(url.href);
+    if (!watch.tests.length) await drain(1000 * given.limit);
   } catch (error) {
     if (isAssertion(error)) fail("script", error);
     else report.broken = { side: sideOf(error), line: lineOf(error), text: words(error) };
     return;
   }
   if (!watch.tests.length) {
-    report.ran.push("script");
+    const line = unreached();
+    if (line) fail("script", new Error(`the tests ended and did not reach line ${line}: what they wait for never comes`));
+    if (!report.failures.length) report.ran.push("script");
     return;
   }
   const begun = new Set();
@@ -229,6 +300,7 @@ async function run() {
       continue;
     }
     watch.current = test.name;
+    note(test.name);
     try {
       for (const suite of test.suites) {
         if (!begun.has(suite)) for (const hook of suite.before) await hook();
@@ -251,12 +323,23 @@ async function run() {
       }
     }
   }
+  await drain(100);
+}
+
+// Where a program hangs is to be seen from outside: see `verdict.py`.
+function note(name) {
+  fs.ftruncateSync(progress);
+  fs.writeSync(progress, name, 0);
 }
 
 async function call(body, name) {
+  const later = [];
   const context = {
     name,
+    assert: watchedAssert,
     diagnostic() {},
+    plan() {},
+    after: (hook) => later.push(hook),
     skip() {
       report.missing.push(name);
     },
@@ -266,10 +349,15 @@ async function call(body, name) {
     test: async (inner, ...rest) => call(rest.find((a) => typeof a === "function"), `${name} > ${inner}`),
     mock: createRequire(import.meta.url)("node:test").mock,
   };
-  if (body.length >= 2) {
-    return new Promise((resolve, reject) => body(context, (error) => (error ? reject(error) : resolve())));
+  try {
+    if (body.length >= 2) {
+      await new Promised((resolve, reject) => body(context, (error) => (error ? reject(error) : resolve())));
+    } else {
+      await body(context);
+    }
+  } finally {
+    for (const hook of later) await hook();
   }
-  return body(context);
 }
 
 function stray(error) {
@@ -282,7 +370,11 @@ function fail(name, error) {
 }
 
 function lineOf(error) {
-  return cut(error instanceof Error ? `${error.name}: ${error.message}` : `thrown: ${String(error)}`);
+  try {
+    return cut(error instanceof Error ? `${error.name}: ${error.message}` : `thrown: ${String(error)}`);
+  } catch {
+    return "something was thrown that can't be shown";
+  }
 }
 
 function isAssertion(error) {
@@ -322,14 +414,36 @@ function holdExits() {
 function bindFinish() {
   const { stringify } = JSON;
   const { update, digest } = Object.getPrototypeOf(seal);
-  const { apply } = Reflect;
   const { writeFileSync } = fs;
   const leave = process.reallyExit.bind(process);
   const target = path.join(where, ".report");
+  // By hand, as `toJSON` may be anybody's: only for strings, which have none, is JSON asked.
+  const text = (value) => {
+    if (typeof value === "string") return apply(stringify, null, [value]);
+    if (value === null || typeof value !== "object") return `${value}`;
+    let body = "";
+    if (isArray(value)) {
+      for (let at = 0; at < value.length; at++) body += (at ? "," : "") + text(value[at]);
+      return `[${body}]`;
+    }
+    const names = ownKeys(value);
+    for (let at = 0; at < names.length; at++) {
+      body += `${at ? "," : ""}${apply(stringify, null, [names[at]])}:${text(value[names[at]])}`;
+    }
+    return `{${body}}`;
+  };
   return (result) => {
-    const body = stringify(result);
+    const body = text(result);
     apply(update, seal, [body]);
     writeFileSync(target, `${apply(digest, seal, ["hex"])}\n${body}`);
     leave(result.passed ? 0 : 1);
   };
+}
+
+// The objects behind node's hash, whose methods could be replaced as well.
+function handles(hash) {
+  return Object.getOwnPropertySymbols(hash)
+    .map((symbol) => hash[symbol])
+    .filter((value) => typeof value?.update === "function")
+    .map((value) => Object.getPrototypeOf(value));
 }

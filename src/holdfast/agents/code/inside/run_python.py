@@ -1,9 +1,11 @@
 """Run test_solution.py against solution.py and write a sealed report. Copied into the sandbox.
 
-Reads {"nonce", "limit"} from stdin. Every test function is wrapped, in memory and behind the
-solution's back, so that it says when it was left and how: a runner that was tampered with, a
-test that never ran or an early exit leaves a gap. The report is sealed with the nonce, which
-is in no file, argument or variable of the environment.
+Reads {"nonce", "limit"} from stdin. The tests are read, instrumented and compiled before the
+solution is loaded, and run with built-ins of their own, so that what the solution does to files,
+to pytest or to the built-ins changes nothing in them; what it replaces of the modules they use
+is noticed. A test says when it was left and how, so that one that never ran leaves a gap. The
+report is sealed with the nonce, which is in no file, argument or variable of the environment;
+all that is needed to write it is bound at the start, and can't be replaced from Python.
 """
 
 from __future__ import annotations
@@ -11,32 +13,38 @@ from __future__ import annotations
 import ast
 import builtins
 import faulthandler
-import hmac
+import hashlib
 import importlib
 import json
 import os
-import secrets
 import sys
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from json import encoder
+from types import CodeType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from holdfast.agents.code.inside import python_tamper, python_tests, python_watch
 
 TESTS = "test_solution.py"
+MODULE = "test_solution"
+PIECES = ("python_watch", "python_tests", "python_tamper")
 MOST_TEXT = 4000
+_open = open
+_C_ENCODER: object = getattr(encoder, "c_make_encoder")  # noqa: B009 - it is not in the stubs
 MOST_TESTS = 50
-WATCH = f"__watch_{secrets.token_hex(8)}__"
-"""A name nobody can know before the run."""
 
 Report = dict[str, Any]
 
 
 def main() -> None:
     given = json.loads(sys.stdin.readline())
-    seal = hmac.new(given["nonce"].encode(), digestmod="sha256")
+    seal = hashlib.sha3_256(given["nonce"].encode())
     sys.stdin.close()
     sys.stdin = open(os.devnull)  # what the code reads is nothing, not what we were told
     where = os.getcwd()
-    sys.path.insert(0, where)
     sys.dont_write_bytecode = True
     # On a descriptor of its own: where a program hangs is to be seen whatever it did to stderr.
     faulthandler.dump_traceback_later(given["limit"], file=os.fdopen(os.dup(2), "w"))
@@ -47,13 +55,15 @@ def main() -> None:
     write(_run(source, where))
 
 
-def _writer(seal: hmac.HMAC, path: str) -> Callable[[Report], None]:
-    """Binds what is needed at the end now, before anybody can replace it."""
-    dumps, copy, opener, flush, leave = json.dumps, seal.copy, open, sys.stdout.flush, os._exit
+def _writer(seal: Any, path: str) -> Callable[[Report], None]:
+    """Binds what is needed at the end: C functions and types, which nobody can patch."""
+    copy, opener, flush, leave, join = seal.copy, open, sys.stdout.flush, os._exit, "".join
+    make = cast("Callable[..., Callable[[Report, int], Sequence[str]]]", _C_ENCODER)
+    encode = make(None, None, encoder.encode_basestring_ascii, None, ": ", ", ", False, False, True)
 
     def write(report: Report) -> None:
         flush()
-        body = dumps(report).encode()
+        body = join(encode(report, 0)).encode()
         sealed = copy()
         sealed.update(body)
         with opener(path, "wb") as file:
@@ -70,164 +80,111 @@ def _run(source: str, where: str) -> Report:
     except (SyntaxError, ValueError) as error:
         report["broken"] = _broken("tests", _text(error))
         return report
-    watch = Watch()
-    expected = instrument(tree)
+    watch = python_watch.Watch(source)
+    expected = python_tests.instrument(tree)
+    python_tamper.load_imports(tree)
+    sys.path.append(where)  # behind all others: a file there takes the place of no module
+    # From here on nothing of ours is looked up where the solution could have put its own.
+    if expected:
+        run = _functions(watch, report, tree, source, where)
+    else:
+        run = _script(watch, report, python_tests.compiled_script(tree, TESTS), source)
+    untouched = python_tamper.Originals(tree)
     try:
         importlib.import_module("solution")
     except BaseException as error:  # the code under test may raise anything
         report["broken"] = _broken("code", _text(error))
         return report
-    if expected:
-        _run_functions(watch, report, tree, where)
-    else:
-        _run_script(watch, report, tree, source)
+    replaced = untouched.replaced()
+    if replaced is None:
+        run()
+        replaced = untouched.replaced()
+    if replaced is not None:
+        told = f"the program replaced {replaced}, which its tests rely on: that is not a solution"
+        report["broken"] = _broken("code", told)
+    elif not _same_file(os.path.join(where, TESTS), source):
+        report["broken"] = _broken("code", f"the program changed {TESTS}: that is not a solution")
+    _conclude(report, watch, expected)
+    return report
+
+
+def _same_file(path: str, source: str) -> bool:
+    try:
+        with _open(path, encoding="utf-8") as file:
+            return file.read() == source
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _conclude(report: Report, watch: python_watch.Watch, expected: list[str]) -> None:
+    for name, line, text in watch.swallowed():
+        report["failures"].append({"name": name, "line": _cut(line), "text": _cut(text)})
     report["ran"] = sorted(watch.left - watch.failed)
     report["asserts"] = watch.asserts
     missing = [name for name in expected if name not in report["ran"]]
     report["missing"] = missing[:MOST_TESTS]
+    ended = next((name for name in missing if name in watch.stopped), None)
+    if ended is not None and not (report["failures"] or report["broken"]):
+        told = f"the program ended {ended} by {watch.stopped[ended]}"
+        report["broken"] = _broken("code", told)
     report["passed"] = not (report["failures"] or report["broken"] or missing) and watch.asserts > 0
-    return report
 
 
-class Watch:
-    """Told by the instrumented tests what happens in them."""
-
-    def __init__(self) -> None:
-        self.left: set[str] = set()
-        self.failed: set[str] = set()
-        self.asserts = 0
-
-    def leave(self, name: str) -> None:
-        self.left.add(name)
-
-    def fail(self, name: str) -> None:
-        self.failed.add(name)
-
-    def count(self) -> None:
-        self.asserts += 1
-
-    def compared(self, left: object, right: object) -> None:
-        """After `assert left == right` held: neither may be equal to just anything."""
-        __tracebackhide__ = True  # pytest leaves this frame out
-        self.asserts += 1
-        stranger = object()
-        for one in (left, right):
-            if type(one).__module__ not in ("solution", TESTS[:-3]):
-                continue
-            try:
-                always = bool(one == stranger)
-            except Exception:  # it can't be compared with a stranger: that is no cheating
-                always = False
-            if always:
-                raise AssertionError(f"{type(one).__name__} claims to be equal to anything")
+# --- tests in functions, by pytest ---
 
 
-# --- instrumenting the tests ---
-
-
-def instrument(tree: ast.Module) -> list[str]:
-    """Wrap the tests of a module, in place; the names of those that must be run."""
-    expected: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and _holds_tests(node):
-            expected += [_wrap(each, f"{node.name}.") for each in node.body if _is_test(each)]
-        elif _is_test(node):
-            expected.append(_wrap(node, ""))
-    _Asserts().visit(tree)
-    ast.fix_missing_locations(tree)
-    return expected
-
-
-def _is_test(node: ast.stmt) -> bool:
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return False
-    decorators = " ".join(ast.unparse(each) for each in node.decorator_list)
-    return node.name.startswith("test") and "fixture" not in decorators
-
-
-def _holds_tests(node: ast.ClassDef) -> bool:
-    bases = " ".join(ast.unparse(base) for base in node.bases)
-    return node.name.startswith("Test") or "TestCase" in bases
-
-
-def _wrap(node: ast.stmt, prefix: str) -> str:
-    """Have a test say that it was left, and whether by an error."""
-    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    name = f"{prefix}{node.name}"
-    guarded = ast.parse(
-        f"try:\n    pass\nexcept BaseException:\n    {WATCH}.fail({name!r})\n    raise\n"
-        f"finally:\n    {WATCH}.leave({name!r})"
-    ).body[0]
-    assert isinstance(guarded, ast.Try)
-    for inner in ast.walk(guarded):  # errors are told with the lines of the file
-        if "lineno" in inner._attributes:
-            ast.copy_location(inner, node.body[0])
-    guarded.body = node.body
-    node.body = [guarded]
-    return name
-
-
-class _Asserts(ast.NodeTransformer):
-    """Counts every assertion that held, and looks twice at what is equal."""
-
-    def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
-        told = f"{WATCH}.count()"
-        test = node.test
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            test.left = _kept("__left__", test.left)
-            test.comparators = [_kept("__right__", test.comparators[0])]
-            told = f"{WATCH}.compared(__left__, __right__)"
-        after = ast.parse(told).body[0]
-        for inner in ast.walk(after):
-            if "lineno" in inner._attributes:
-                ast.copy_location(inner, node)
-        return [node, after]
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        self.generic_visit(node)
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        if not name.startswith("assert") and name not in ("raises", "fail"):
-            return node
-        counted = ast.parse(f"({WATCH}.count(), None)[1]", mode="eval").body
-        for inner in ast.walk(counted):
-            if "lineno" in inner._attributes:
-                ast.copy_location(inner, node)
-        assert isinstance(counted, ast.Subscript) and isinstance(counted.value, ast.Tuple)
-        counted.value.elts[1] = node
-        return counted
-
-
-def _kept(name: str, value: ast.expr) -> ast.expr:
-    """The value, and a name for it: `(name := value)`."""
-    target = ast.copy_location(ast.Name(name, ast.Store()), value)
-    return ast.copy_location(ast.NamedExpr(target, value), value)
-
-
-# --- running them ---
-
-
-def _run_functions(watch: Watch, report: Report, tree: ast.Module, where: str) -> None:
+def _functions(
+    watch: python_watch.Watch, report: Report, tree: ast.Module, source: str, where: str
+) -> Callable[[], None]:
+    """Compile them as pytest would, now; the function that runs them, later."""
     import pytest
     from _pytest.assertion import rewrite
 
-    setattr(builtins, WATCH, watch)
-    rewrite_asserts: Callable[..., None] = rewrite.rewrite_asserts
-
-    def rewritten(module: ast.Module, source: bytes, path: Any = None, config: Any = None) -> None:
-        if path is not None and os.path.basename(path) == TESTS:
-            # What was read before the solution ran, not what lies there now; and before
-            # pytest's own rewriting, which leaves no asserts to count.
-            module.body[:] = tree.body
-        rewrite_asserts(module, source, path, config)
-
-    rewrite.rewrite_asserts = rewritten
+    rewrite.rewrite_asserts(tree, source.encode(), TESTS)
+    python_tests.watch_rewritten(tree)
+    path = os.path.join(where, TESTS)
+    code = compile(tree, path, "exec", dont_inherit=True)
+    _give_to_pytest(rewrite.AssertionRewritingHook, code, _builtins_with(watch))
+    plugins = sorted({point.name for point in metadata.entry_points(group="pytest11")})
     options = [TESTS, "-q", "--tb=short", "--no-header", "-s", "-W", "ignore"]
     options += ["-p", "no:cacheprovider", "-p", "no:faulthandler", "--rootdir", where]
-    options += ["-c", os.devnull, "--confcutdir", where, "--import-mode=prepend"]
-    try:
-        pytest.main(options, plugins=[_Collector(report)])
-    except BaseException as error:  # the code under test may raise anything
-        report["broken"] = _broken("code", _text(error))
+    options += ["-c", os.devnull, "--confcutdir", where, "--noconftest", "--import-mode=append"]
+    for plugin in plugins:
+        options += ["-p", plugin]
+    collector = _Collector(report)
+    start, environ, unset = pytest.main, os.environ, os.unsetenv
+
+    def run() -> None:
+        for name in [name for name in environ if name.startswith("PYTEST")]:
+            unset(name)
+            del environ[name]
+        environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        sys.modules.pop(MODULE, None)
+        try:
+            code = start(options, plugins=[collector])
+        except BaseException as error:  # the code under test may raise anything
+            report["broken"] = _broken("code", _text(error))
+            return
+        if code == pytest.ExitCode.INTERRUPTED and not (report["failures"] or report["broken"]):
+            told = "the tests were interrupted: the program must not stop them"
+            report["broken"] = _broken("code", told)
+
+    return run
+
+
+def _give_to_pytest(hook: Any, code: CodeType, private: dict[str, Any]) -> None:
+    """Have pytest run our code for the tests, whatever lies in their file by then."""
+    exec_module = hook.exec_module
+
+    def ours(self: Any, module: Any) -> None:
+        if module.__name__ != MODULE:
+            exec_module(self, module)
+            return
+        self._rewritten_names[MODULE] = TESTS
+        module.__dict__["__builtins__"] = private
+        exec(code, module.__dict__)  # noqa: S102 - that is the job
+
+    hook.exec_module = ours
 
 
 class _Collector:
@@ -250,19 +207,38 @@ class _Collector:
             failures.append({"name": name, "line": _cut(line), "text": _cut(report.longreprtext)})
 
 
-def _run_script(watch: Watch, report: Report, tree: ast.Module, source: str) -> None:
-    """Tests without functions: asserts at the top, run as a program."""
-    namespace = {"__name__": "__main__", "__file__": TESTS, WATCH: watch}
-    try:
-        exec(compile(tree, TESTS, "exec"), namespace)  # noqa: S102 - that is the job
-        watch.leave("script")
-    except BaseException as error:  # the code under test may raise anything
-        text = _text(error)
-        if isinstance(error, AssertionError):
-            line = str(error) or _asserted(error, source)
-            report["failures"].append({"name": "script", "line": _cut(line), "text": text})
-        else:
-            report["broken"] = _broken(_side(text), text)
+# --- tests without functions, as a program ---
+
+
+def _script(
+    watch: python_watch.Watch, report: Report, code: CodeType, source: str
+) -> Callable[[], None]:
+    namespace = {
+        "__name__": "__main__", "__file__": TESTS, "__builtins__": _builtins_with(watch),
+    }  # fmt: skip
+
+    def run() -> None:
+        try:
+            exec(code, namespace)  # noqa: S102 - that is the job
+        except BaseException as error:  # the code under test may raise anything
+            watch.fail(python_watch.SCRIPT)
+            text = _text(error)
+            if isinstance(error, AssertionError):
+                line = str(error) or _asserted(error, source)
+                report["failures"].append({"name": "script", "line": _cut(line), "text": text})
+            else:
+                report["broken"] = _broken(_side(text), text)
+        watch.leave(python_watch.SCRIPT)
+
+    return run
+
+
+def _builtins_with(watch: python_watch.Watch) -> dict[str, Any]:
+    """Built-ins for the tests alone, with the watch among them."""
+    return {**vars(builtins), python_watch.NAME: watch}
+
+
+# --- words ---
 
 
 def _broken(side: str, text: str) -> dict[str, str]:
@@ -298,5 +274,25 @@ def _cut(text: str) -> str:
     return text if len(text) <= MOST_TEXT else "… " + text[-MOST_TEXT:]
 
 
+def _begin() -> None:
+    """Load everything once more, with built-ins that only we have, and in no module."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path.remove(folder)  # nobody else is to find what lies here
+    private = dict(vars(builtins))
+
+    def load(name: str, **known: Any) -> dict[str, Any]:
+        path = os.path.join(folder, f"{name}.py")
+        with open(path, encoding="utf-8") as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+        namespace = {"__builtins__": private, "__name__": name, "__file__": path, **known}
+        exec(code, namespace)  # noqa: S102 - our own
+        return namespace
+
+    known: dict[str, Any] = {}
+    for name in PIECES:
+        known[name] = SimpleNamespace(**load(name, **known))
+    load(os.path.basename(__file__).removesuffix(".py"), **known)["main"]()
+
+
 if __name__ == "__main__":
-    main()
+    _begin()

@@ -1,0 +1,123 @@
+"""Take the pictures of the inspector in docs/images, from a store that is made for them.
+
+    make screenshots
+
+Needs Chromium (`apt-get install chromium`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from playwright.sync_api import Browser, sync_playwright  # noqa: E402
+
+import demo_store  # noqa: E402
+from browser.conftest import ARGUMENTS, chromium_path, free_port  # noqa: E402
+from holdfast.runtime.app import open_engine  # noqa: E402
+from holdfast.server.app import create_app  # noqa: E402
+from holdfast.server.serving import bind, serve  # noqa: E402
+from holdfast.server.settings import ServerSettings  # noqa: E402
+from seeding import Seed  # noqa: E402
+
+IMAGES = ROOT / "docs" / "images"
+WIDE, PHONE = (1280, 800), (390, 844)
+SHOTS: dict[str, tuple[str, str, tuple[int, int]]] = {
+    "runs": ("/runs", "light", WIDE),
+    "runs-dark": ("/runs", "dark", WIDE),
+    "runs-phone": ("/runs", "light", PHONE),
+    "run": ("/runs/{passed}?step=0/2", "light", WIDE),
+    "run-dark": ("/runs/{passed}?step=0/2", "dark", WIDE),
+    "run-phone": ("/runs/{passed}?step=0/2", "light", PHONE),
+    "failed": ("/runs/{failed}", "light", WIDE),
+    "transcript": ("/runs/{passed}/transcript", "light", (1280, 1500)),
+    "events": ("/runs/{failed}/events", "light", WIDE),
+    "json": ("/runs/{passed}/json", "light", WIDE),
+    "fork": ("/runs/{passed}/fork?step=0/7", "light", (1280, 620)),
+    "approval": ("/runs/{approval}", "light", (1280, 560)),
+    "approvals": ("/approvals", "light", (1280, 480)),
+    "models": ("/models?since=7d", "light", WIDE),
+    "calls": ("/calls", "light", WIDE),
+    "call": ("/calls/{call}", "light", (1280, 560)),
+    "sandboxes": ("/sandboxes", "light", (1280, 420)),
+    "sandbox": ("/sandboxes/{sandbox}", "light", (1280, 480)),
+    "workers": ("/workers", "light", (1280, 600)),
+}
+
+
+class Served:
+    """The demo store, served by a thread of this process."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self._path = Path(".holdfast/holdfast.db")
+        self._seed = Seed(self._path)
+        self.ids = demo_store.fill(self._seed)
+        self._seed.close()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = self._loop.create_future()
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        async with open_engine(self._path, worker=False) as engine:
+            app = create_app(engine, ServerSettings(port=port))
+            await serve(app, bind("127.0.0.1", port), self._stop, self._ready.set)
+
+    def __enter__(self) -> Served:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set_result, "done")
+        self._thread.join()
+        self._seed.let_go()
+
+
+def take(browser: Browser, served: Served, name: str) -> None:
+    place, scheme, (width, height) = SHOTS[name]
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if scheme == "dark" else "light",
+        reduced_motion="reduce",
+    )
+    page = context.new_page()
+    page.goto(served.url + place.format(**served.ids), wait_until="load")
+    page.screenshot(path=IMAGES / f"inspector-{name}.png")
+    context.close()
+    print(f"inspector-{name}.png")
+
+
+def main() -> int:
+    path = chromium_path()
+    if path is None:
+        print("no Chromium here: apt-get install chromium", file=sys.stderr)
+        return 1
+    # The pictures show the place of the example, not that of the machine they were taken on.
+    platform.node, platform.release = (lambda: "build-03"), (lambda: "6.12")
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), Served() as served:
+        pictures(path, served)
+    return 0
+
+
+def pictures(path: str, served: Served) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        for name in SHOTS:
+            take(browser, served, name)
+        browser.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""A sandbox's files, from the host's side: every path is followed inside, by the agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from holdfast.sandbox.arguments import inside
+from holdfast.sandbox.channel import Channel
+from holdfast.sandbox.results import FileInfo
+
+MOST_READ = 64 * 1024 * 1024
+_MOST_ENTRIES = 200_000
+_CHUNK = 512 * 1024
+
+
+class Files:
+    """Reads and writes through one sandbox's channel; relative paths are below the workspace."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def write(self, files: Mapping[str, str | bytes], mode: int) -> None:
+        for path, content in files.items():
+            raw = content.encode() if isinstance(content, str) else content
+            target = inside(path)
+            for start in range(0, max(len(raw), 1), _CHUNK):
+                await self._channel.request(
+                    "write", raw[start : start + _CHUNK], path=target, append=start > 0, mode=mode
+                )
+
+    async def read(self, path: str, limit: int) -> bytes:
+        _, data = await self._channel.collect("read", path=inside(path), limit=limit, most=limit)
+        return data
+
+    async def list(self, path: str, recursive: bool) -> list[FileInfo]:
+        _, data = await self._channel.collect(
+            "list", path=inside(path), recursive=recursive, limit=_MOST_ENTRIES, most=MOST_READ
+        )
+        entries = [FileInfo(**json.loads(line)) for line in data.splitlines()]
+        return sorted(entries, key=lambda entry: entry.path)
+
+    async def mkdir(self, path: str) -> None:
+        await self._channel.request("mkdir", path=inside(path))
+
+    async def remove(self, path: str) -> None:
+        await self._channel.request("remove", path=inside(path))

@@ -1,0 +1,268 @@
+"""What can be done to a run from its page: each asks first, and says what will happen.
+
+The asking pages work by themselves; with script they open as dialogs. What is done is done by
+the client that everyone uses; what a run's state does not allow is refused there.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.errors import NotFound, UsageError
+from holdfast.runtime.client import RunHandle, get_run, send_event
+from holdfast.server.inspector.loaded import Loaded, load
+from holdfast.server.inspector.pages import Page, inspection, seen, url
+from holdfast.server.inspector.steps import StepView
+from holdfast.store.inspection import journal as journal_of
+
+EDITABLE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Plain:
+    """An action with nothing to fill in: what it is called, and what it will do."""
+
+    title: str
+    says: str
+    button: str
+    do: Callable[[RunHandle[Any]], Awaitable[object]]
+    danger: bool = False
+
+
+PLAIN = {
+    "cancel": Plain(
+        "Cancel this run?",
+        "Steps under way are interrupted and its finally blocks run. What it has recorded stays.",
+        "Cancel the run",
+        lambda run: run.cancel(),
+        danger=True,
+    ),
+    "pause": Plain(
+        "Pause this run?",
+        "Steps under way finish; nothing new begins until it is resumed.",
+        "Pause the run",
+        lambda run: run.pause(),
+    ),
+    "resume": Plain(
+        "Resume this run?",
+        "It goes on from where it is. If it was stuck, its code has to fit its journal again.",
+        "Resume the run",
+        lambda run: run.resume(),
+    ),
+    "retry": Plain(
+        "Retry from where it failed?",
+        "Steps that succeeded are kept and not done again. The step that failed runs once more.",
+        "Retry from failure",
+        lambda run: run.retry(),
+    ),
+}
+
+
+async def _loaded(request: Request) -> Loaded:
+    run_id = request.path_params["run_id"]
+    return await inspection(request).ask(lambda c: load(c, run_id))
+
+
+async def ask_plain(request: Request) -> Page:
+    """The page that asks whether to cancel, pause, resume or retry."""
+    name = request.path_params["action"]
+    if name not in PLAIN:
+        raise NotFound(f"there is no action {name[:50]!r}")
+    loaded, action = await _loaded(request), PLAIN[name]
+    context: dict[str, Any] = {"run": loaded.run, "action": action, "name": name, "log": 0}
+    if name == "retry":
+        context["failed"] = loaded.step(None)
+        context["kept"] = sum(step.status == "completed" for step in loaded.steps)
+    return Page("confirm.html", action.title, "runs", context, lambda: {"action": name})
+
+
+async def do_plain(request: Request) -> Response:
+    """Cancel, pause, resume or retry."""
+    name, run_id = request.path_params["action"], request.path_params["run_id"]
+    if name not in PLAIN:
+        raise NotFound(f"there is no action {name[:50]!r}")
+    await PLAIN[name].do(await get_run(run_id))
+    return seen(f"/runs/{run_id}")
+
+
+# --- rerun and fork ---
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """What a fork takes over, and what it does again."""
+
+    reused: list[StepView]
+    again: list[StepView]
+
+
+def reuse(steps: list[StepView], step: StepView | None) -> Reuse:
+    """What is on record before a step is taken over; what ended later is done again."""
+    if step is None:
+        return Reuse([], steps)
+    reused = [each for each in steps if each.output_seq is not None and each.output_seq < step.seq]
+    kept = {each.key for each in reused}
+    return Reuse(reused, [each for each in steps if each.key not in kept])
+
+
+async def ask_rerun(request: Request) -> Page:
+    """The page that asks for the input of a new run like this one."""
+    return await _ask_fork(request, None)
+
+
+async def ask_fork(request: Request) -> Page:
+    """The page that asks for the step, and its input, to go on from in a new run."""
+    key = request.query_params.get("step") or None
+    loaded = await _loaded(request)
+    forkable = [step for step in loaded.steps if step.kind == "step"]
+    if not forkable:
+        raise NotFound(f"{loaded.run.id} has no step to fork from yet")
+    opened = loaded.step(key)
+    if opened is None or opened.kind != "step":
+        if key is not None:
+            raise NotFound(f"{loaded.run.id} has no step {key[:100]!r} to fork from")
+        opened = forkable[-1]
+    return await _ask_fork(request, opened.key)
+
+
+async def _ask_fork(request: Request, key: str | None) -> Page:
+    run_id = request.path_params["run_id"]
+
+    def ask(connection: sqlite3.Connection) -> tuple[Loaded, StepView | None, str | None]:
+        loaded = load(connection, run_id)
+        step = None if key is None else loaded.step(key)
+        seq = 1 if step is None else step.input_seq
+        found = journal_of.payload(connection, run_id, seq, 0, EDITABLE_BYTES)
+        text = None
+        if found is not None and found.is_whole:
+            text = _laid_out(found.data)
+        return loaded, step, text
+
+    loaded, step, text = await inspection(request).ask(ask)
+    split = reuse(loaded.steps, step)
+    context: dict[str, Any] = {
+        "run": loaded.run,
+        "step": step,
+        "steps": [each for each in loaded.steps if each.kind == "step"][-500:],
+        "reused": split.reused,
+        "again": split.again,
+        "text": text,
+        "log": 0,
+    }
+    title = "Rerun" if step is None else "Fork from a step"
+
+    def as_json() -> dict[str, Any]:
+        return {
+            "run": run_id,
+            "step": None if step is None else step.key,
+            "reused": [each.key for each in split.reused],
+            "again": [each.key for each in split.again],
+        }
+
+    return Page("fork.html", title, "runs", context, as_json)
+
+
+def _laid_out(data: bytes) -> str:
+    try:
+        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+    except ValueError:
+        return data.decode(errors="replace")
+
+
+async def do_fork(request: Request) -> Response:
+    """Make the new run, with what was changed of the input, and show it."""
+    run_id, form = request.path_params["run_id"], await request.form()
+    key = _text(form, "step") or None
+    edited = _text(form, "input").strip()
+
+    def ask(connection: sqlite3.Connection) -> bytes | None:
+        loaded = load(connection, run_id)
+        step = None if key is None else loaded.step(key)
+        if key is not None and step is None:
+            raise NotFound(f"{run_id} has no step {key[:100]!r}")
+        seq = 1 if step is None else step.input_seq
+        found = journal_of.payload(connection, run_id, seq, 0, EDITABLE_BYTES)
+        return found.data if found is not None and found.is_whole else None
+
+    recorded = await inspection(request).ask(ask)
+    changes = changed(recorded, edited) if edited and recorded is not None else None
+    handle = await get_run(run_id)
+    forked = await handle.fork(key, input=changes)
+    return seen(f"/runs/{forked.id}")
+
+
+def changed(recorded: bytes, edited: str) -> dict[str, Any] | None:
+    """The arguments that were edited; None if none was."""
+    before, after = parsed(recorded.decode(), "what is recorded"), parsed(edited, "the input")
+    if not isinstance(after, dict) or not isinstance(before, dict):
+        raise UsageError("the input is no JSON object", hint="name the arguments, as before")
+    old, new = cast("dict[str, Any]", before), cast("dict[str, Any]", after)
+    missing = [name for name in old if name not in new]
+    if missing:
+        raise UsageError(
+            f"the input lacks {', '.join(missing)}", hint="arguments can't be left out"
+        )
+    fresh = {name: value for name, value in new.items() if name not in old or old[name] != value}
+    return fresh or None
+
+
+def parsed(text: str, what: str) -> Any:
+    """A JSON value from a form."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{what} is no JSON: {error}", hint="a text needs quotes") from error
+
+
+# --- events ---
+
+
+async def ask_send(request: Request) -> Page:
+    """The page that asks which event to send to the run."""
+    loaded = await _loaded(request)
+    waits = [
+        step
+        for step in loaded.steps
+        if step.kind == "wait" and step.ended_at is None and not step.name.startswith("@")
+    ]
+    context: dict[str, Any] = {
+        "run": loaded.run,
+        "waits": waits,
+        "name": request.query_params.get("name") or (waits[-1].name if waits else ""),
+        "log": 0,
+    }
+
+    def as_json() -> dict[str, Any]:
+        return {"run": loaded.run.id, "waits": [step.name for step in waits]}
+
+    return Page("send.html", "Send an event", "runs", context, as_json)
+
+
+async def do_send(request: Request) -> Response:
+    """Send an event to this run alone."""
+    run_id, form = request.path_params["run_id"], await request.form()
+    name = _text(form, "name").strip()
+    if not name:
+        raise UsageError("an event needs a name")
+    text = _text(form, "payload").strip()
+    await send_event(name, parsed(text, "the payload") if text else None, run=run_id)
+    return seen(f"/runs/{run_id}")
+
+
+def _text(form: FormData, name: str) -> str:
+    value = form.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def back_to(form: FormData) -> str:
+    """The list that something was done from: its own path with the same filter."""
+    query = _text(form, "back")
+    return f"/runs?{query}" if query else url("/runs")

@@ -1,0 +1,99 @@
+"""Approvals: what runs wait for somebody to agree to, and deciding it."""
+
+from __future__ import annotations
+
+import getpass
+import sqlite3
+import time
+from dataclasses import asdict
+from typing import Any, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.errors import NotFound
+from holdfast.loop.deciding import decide
+from holdfast.records.approvals import Approval
+from holdfast.server.inspector.pages import Page, inspection, mask, seen
+from holdfast.server.inspector.payloads import Field, Mask, fields_of, masked_value
+from holdfast.server.settings import ServerSettings
+from holdfast.store import approvals as found_in
+from holdfast.store.inspection import last_log
+
+SHOWN = 100
+
+
+async def list_page(request: Request) -> Page:
+    """The page at /approvals: what waits for a decision, and what was decided last."""
+    now, masked = time.time(), mask(request)
+
+    def ask(connection: sqlite3.Connection) -> tuple[list[Approval], list[Approval], int]:
+        waiting = found_in.listed(connection, "pending", None, SHOWN, None, now)
+        latest = found_in.listed(connection, None, None, SHOWN, None, now)
+        decided = [each for each in latest if each.status != "pending"]
+        return waiting, decided, last_log(connection)
+
+    waiting, decided, log = await inspection(request).ask(ask)
+    context: dict[str, Any] = {
+        "waiting": [(each, shown(each, masked)) for each in waiting],
+        "decided": decided,
+        "log": log,
+    }
+
+    def as_json() -> dict[str, Any]:
+        return {
+            "waiting": [asdict(each) for each in waiting],
+            "decided": [asdict(each) for each in decided],
+        }
+
+    return Page("approvals.html", "Approvals", "approvals", context, as_json, live="/api/events")
+
+
+def shown(approval: Approval, masked: Mask) -> list[Field]:
+    """Exactly what would be done."""
+    return fields_of(masked_value(approval.arguments, masked))
+
+
+async def _existing(request: Request) -> Approval:
+    id, now = request.path_params["approval_id"], time.time()
+    found = await inspection(request).ask(lambda c: found_in.get(c, id, now))
+    if found is None:
+        raise NotFound(f"there is no approval {id[:100]}")
+    return found
+
+
+async def ask_decision(request: Request) -> Page:
+    """The page that asks for the decision, with the arguments it is about."""
+    found = await _existing(request)
+    settings = cast("ServerSettings", request.app.state.settings)
+    context: dict[str, Any] = {
+        "approval": found,
+        "fields": shown(found, mask(request)),
+        # On one's own machine it is hardly anybody else.
+        "by": _user() if settings.is_private else "",
+        "leaning": request.query_params.get("as") or "",
+        "log": 0,
+    }
+    return Page("decide.html", found.title, "approvals", context, lambda: asdict(found))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""  # a process without a user of its own, as in some containers
+
+
+async def do_decision(request: Request) -> Response:
+    """Approve or reject; refused if something else waits by now than was shown."""
+    found, form = await _existing(request), await request.form()
+    text = {name: value for name, value in form.items() if isinstance(value, str)}
+    await decide(
+        found.id,
+        text.get("decision") == "approve",
+        by=text.get("by", ""),
+        note=text.get("note", ""),
+        arguments_hash=text.get("hash", ""),
+        how="http",
+    )
+    return seen(f"/runs/{found.run_id}")

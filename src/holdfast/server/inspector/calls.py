@@ -1,0 +1,125 @@
+"""The pages on model calls: the list, and one call with what was said."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+from starlette.requests import Request
+
+from holdfast.errors import NotFound, UsageError
+from holdfast.gateway.messages import ReasoningPart, ToolCallPart
+from holdfast.gateway.reply import Completion
+from holdfast.gateway.request import Tool
+from holdfast.gateway.transcript import recorded_reply, recorded_request
+from holdfast.records.calls import Call
+from holdfast.server.inspector import transcript
+from holdfast.server.inspector.code import highlight
+from holdfast.server.inspector.models import SPANS
+from holdfast.server.inspector.pages import Page, inspection, moment_of, whole
+from holdfast.store.inspection import calls as found_in
+from holdfast.store.inspection.calls import CallFilter, CallRow
+
+ROWS = 50
+
+
+async def calls_page(request: Request) -> Page:
+    """The page at /calls."""
+    query = request.query_params
+    span = query.get("since") or ""
+    if span and span not in SPANS:
+        raise UsageError(f"{span[:50]!r} is no span of time", hint=f"one of {', '.join(SPANS)}")
+    which = CallFilter(
+        query.get("model") or None,
+        query.get("provider") or None,
+        query.get("status") or None,
+        query.get("run") or None,
+        time.time() - SPANS[span] if span and span != "all" else None,
+    )
+    limit, before = whole(request, "limit", ROWS, 1, 500), moment_of(request, "before")
+    found = await inspection(request).ask(lambda c: found_in.call_page(c, which, limit, before))
+    names = ("model", "provider", "status", "run", "since")
+    given = {name: query[name] for name in names if query.get(name)}
+    context: dict[str, Any] = {"found": found, "which": which, "given": given, "log": found.log}
+
+    def as_json() -> dict[str, Any]:
+        return {"calls": [row_json(row) for row in found.rows], "older": found.older}
+
+    return Page("calls.html", "Calls", "models", context, as_json, live="/api/events")
+
+
+def row_json(row: CallRow) -> dict[str, Any]:
+    """A call for programs, without what was said."""
+    return {name: getattr(row, name) for name in CallRow.__slots__}
+
+
+async def call_page(request: Request) -> Page:
+    """The page at /calls/ID: what was asked, what was answered, what it took."""
+    id = request.path_params["call_id"]
+    call = await inspection(request).ask(lambda c: found_in.call(c, id))
+    if call is None:
+        raise NotFound(f"there is no call {id[:100]}")
+    request_made, reply = recorded_request(call), recorded_reply(call)
+    context: dict[str, Any] = {
+        "call": call,
+        "request_made": request_made,
+        "asked": [] if request_made is None else transcript.asked_in(request_made),
+        "reply": reply,
+        "speech": [] if reply is None else transcript.speech_of(reply.text[: transcript.SAID]),
+        "reasoning": "" if reply is None else _reasoning(reply),
+        "tools": [] if reply is None else _tools(reply),
+        "schemas": [] if request_made is None else _schemas(request_made.tools),
+        "log": 0,
+    }
+    return Page("call.html", f"Call {id}", "models", context, lambda: _call_json(call))
+
+
+def _reasoning(reply: Completion) -> str:
+    return "".join(part.text for part in reply.parts if isinstance(part, ReasoningPart))
+
+
+def _tools(reply: Completion) -> list[transcript.ToolUse]:
+    return [transcript.tool_use(part) for part in reply.parts if isinstance(part, ToolCallPart)]
+
+
+def _schemas(tools: Sequence[Tool]) -> list[tuple[str, str, Markup]]:
+    return [
+        (tool.name, tool.description, highlight(json.dumps(tool.schema, indent=2), "json"))
+        for tool in tools
+    ]
+
+
+def _call_json(call: Call) -> dict[str, Any]:
+    start, end = call.start, call.end
+    return {
+        "id": start.id,
+        "status": call.status,
+        "model": start.model,
+        "run_id": start.run_id,
+        "step": start.step,
+        "step_key": start.step_key,
+        "started_at": start.started_at,
+        "finished_at": None if end is None else end.finished_at,
+        "provider": None if end is None else end.provider,
+        "served": None if end is None else end.served,
+        "input_tokens": 0 if end is None else end.input_tokens,
+        "cached_tokens": 0 if end is None else end.cached_tokens,
+        "output_tokens": 0 if end is None else end.output_tokens,
+        "cost_nanodollars": None if end is None else end.cost,
+        "latency": None if end is None else end.latency,
+        "first_token": None if end is None else end.first_token,
+        "error": None if end is None else end.error,
+        "message": None if end is None else end.message,
+        "prompt": None if start.prompt is None else _read(start.prompt),
+        "reply": None if end is None or end.reply is None else _read(end.reply),
+    }
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

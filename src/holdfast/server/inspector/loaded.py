@@ -1,0 +1,105 @@
+"""A run with all that its pages show, read at one moment."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import NotFound
+from holdfast.records import ErrorInfo, Run
+from holdfast.records.approvals import Approval
+from holdfast.server.inspector import outline, steps
+from holdfast.server.inspector.steps import StepView
+from holdfast.store import approvals, queries
+from holdfast.store.inspection import calls as calls_of
+from holdfast.store.inspection import journal as journal_of
+from holdfast.store.inspection import last_log
+from holdfast.store.inspection.calls import CallRow
+from holdfast.store.inspection.journal import Row
+
+APPROVALS = 20
+
+
+@dataclass
+class Loaded:
+    """See the module's text."""
+
+    run: Run
+    journal: list[Row]
+    steps: list[StepView]
+    calls: list[CallRow]
+    approvals: list[Approval]
+    """What it waits for somebody to decide."""
+    log: int
+
+    @property
+    def begin(self) -> float:
+        """When the first thing of it happened: a fork begins with what another run did."""
+        return min([self.run.created_at, *(step.started_at for step in self.steps[:1])])
+
+    def end(self, now: float) -> float:
+        """When it ended, or how far it has come."""
+        last = self.journal[-1].at
+        if self.run.ended:
+            return self.run.finished_at or last
+        return max(now, last) if self.run.status not in ("stuck", "paused") else last
+
+    @property
+    def failure(self) -> ErrorInfo | None:
+        """What the run failed with, or is stuck on."""
+        if self.run.status not in ("failed", "stuck"):
+            return None
+        facts = self.journal[-1].facts
+        return steps.error_of(facts) if "error" in facts else None
+
+    @property
+    def result(self) -> Row | None:
+        """The event that has the run's result."""
+        last = self.journal[-1]
+        return last if last.type == "run.completed" and last.size else None
+
+    def step(self, key: str | None) -> StepView | None:
+        """The step with this key; without one, that which the page opens on."""
+        if key is None:
+            return steps.opens_on(self.steps, self.run)
+        return next((step for step in self.steps if step.key == key), None)
+
+    def totals(self, now: float) -> dict[str, Any]:
+        """What the header says: time, steps, tokens, cost."""
+        tokens, cost, unpriced = outline.totals(self.calls)
+        started = self.run.started_at or self.run.created_at
+        return {
+            "seconds": max(self.end(now) - started, 0.0),
+            "busy": outline.worked(self.steps, self.end(now)),
+            "steps": len(self.steps),
+            "calls": len(self.calls),
+            "tokens": tokens,
+            "cost": cost,
+            "unpriced": unpriced,
+        }
+
+
+def load(connection: sqlite3.Connection, run_id: str) -> Loaded:
+    """A run, or NotFound."""
+    run = existing(connection, run_id)
+    journal = journal_of.rows(connection, run_id)
+    if not journal:
+        raise NotFound(f"the journal of {run_id} is empty")
+    return Loaded(
+        run,
+        journal,
+        steps.steps_of(journal, run),
+        calls_of.of_run(connection, run_id),
+        approvals.listed(connection, "pending", run_id, APPROVALS, None, time.time()),
+        last_log(connection),
+    )
+
+
+def existing(connection: sqlite3.Connection, run_id: str) -> Run:
+    """A run's record, or NotFound."""
+    run = queries.get(connection, run_id)
+    if run is None:
+        raise NotFound(f"there is no run {run_id[:100]}", hint="the list of runs has what there is")
+    return run

@@ -1,0 +1,252 @@
+"""How a page is made: its template, the same as JSON, and errors as pages.
+
+A page is registered once and answers twice: HTML at its path, JSON at the path with `.json` (and
+for whoever accepts JSON only). Everything a template is given is escaped by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from holdfast import __version__
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.gateway.config import GatewayConfig
+from holdfast.gateway.gateway import Gateway
+from holdfast.gateway.providers import resolve_providers
+from holdfast.gateway.redact import Redactor
+from holdfast.server.inspector import words
+from holdfast.server.replies import Json, error_reply
+from holdfast.server.security import csrf_token
+from holdfast.store.inspection import Inspection
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+NAVIGATION = (
+    ("runs", "/runs", "Runs"),
+    ("approvals", "/approvals", "Approvals"),
+    ("models", "/models", "Models"),
+    ("sandboxes", "/sandboxes", "Sandboxes"),
+    ("workers", "/workers", "Workers"),
+)
+
+
+@dataclass
+class Page:
+    """What a handler answers with."""
+
+    template: str
+    title: str
+    section: str
+    context: dict[str, Any]
+    json: Callable[[], Any]
+    status: int = 200
+    live: str | None = None
+    """Where news come from, if the page follows them."""
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+
+
+Handler = Callable[[Request], Awaitable[Page | Response]]
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages, for whoever asked for one."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except HoldfastError as error:
+                return error_page(request, error)
+
+        return answer
+
+
+def add_page(router: APIRouter, path: str, handler: Handler) -> None:
+    """Register a page at its path, and its JSON beside it."""
+
+    async def as_json(request: Request) -> Response:
+        found = await handler(request)
+        return found if isinstance(found, Response) else Json(found.json(), found.status)
+
+    async def as_page(request: Request) -> Response:
+        if not wants_page(request):
+            return await as_json(request)
+        found = await handler(request)
+        return found if isinstance(found, Response) else render(request, found)
+
+    name = f"inspector {path}"
+    router.add_api_route(f"{path}.json", as_json, name=f"{name} json", response_model=None)
+    router.add_api_route(path, as_page, name=name, response_model=None)
+
+
+def add_action(router: APIRouter, path: str, show: Handler, do: Handler) -> None:
+    """Register an action: a page that asks first, and what is done when it is confirmed."""
+    add_page(router, path, show)
+
+    async def act(request: Request) -> Response:
+        found = await do(request)
+        return found if isinstance(found, Response) else render(request, found)
+
+    router.add_api_route(
+        path, act, methods=["POST"], name=f"inspector do {path}", response_model=None
+    )
+
+
+def wants_page(request: Request) -> bool:
+    """Whether a page is asked for, rather than JSON."""
+    accept = request.headers.get("accept", "")
+    return "application/json" not in accept or "text/html" in accept
+
+
+def render(request: Request, page: Page) -> Response:
+    """The page as HTML."""
+    text = (
+        _templates()
+        .get_template(page.template)
+        .render(
+            page=page,
+            now=time.time(),
+            csrf=csrf_token(request),
+            navigation=NAVIGATION,
+            version=__version__,
+            path=request.url.path,
+            query=dict(request.query_params),
+            json_url=json_url(request),
+            **page.context,
+        )
+    )
+    headers = {"cache-control": "no-store", **page.headers}
+    # Half a surrogate pair is no character, but may be in what a program recorded.
+    return HTMLResponse(text.encode("utf-8", "replace"), page.status, headers)
+
+
+def error_page(request: Request, error: HoldfastError) -> Response:
+    """An error as a page, or as JSON."""
+    if not wants_page(request) or request.url.path.endswith(".json"):
+        return error_reply(error)
+    page = Page(
+        "error.html", error.kind, "", {"error": error, "log": 0}, dict, status=error.http_status
+    )
+    return render(request, page)
+
+
+def json_url(request: Request) -> str:
+    query = request.url.query
+    return f"{quote(request.url.path)}.json{f'?{query}' if query else ''}"
+
+
+def seen(place: str) -> Response:
+    """Go and look at a page, after something was done."""
+    return RedirectResponse(place, 303)
+
+
+def url(path: str, given: Mapping[str, Any] | None = None, **changes: Any) -> str:
+    """A path with its query: what is given, with some of it changed; None takes one away."""
+    fields = {**(given or {}), **changes}
+    chosen = {
+        name: value for name, value in fields.items() if value is not None and value not in ("", ())
+    }
+    return f"{path}?{urlencode(chosen, doseq=True)}" if chosen else path
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in (
+        "duration", "brief", "ago", "number", "compact", "money", "size", "memory", "percent",
+        "moment", "machine_time", "clock", "title", "short_id", "one_line",
+    ):  # fmt: skip
+        environment.filters[name] = getattr(words, name)
+    environment.filters["pathpart"] = lambda text: quote(str(text), safe="")
+    own: dict[str, Any] = {"url": url, "static": static_url}
+    cast("dict[str, Any]", environment.globals).update(own)
+    return environment
+
+
+@cache
+def static_files() -> dict[str, tuple[bytes, str]]:
+    """The static files by name, with the hash that their addresses carry."""
+    return {
+        file.name: (data := file.read_bytes(), hashlib.blake2b(data, digest_size=6).hexdigest())
+        for file in sorted(STATIC.iterdir())
+        if file.is_file()
+    }
+
+
+def static_url(name: str) -> str:
+    """Where a static file is; another address whenever it changes."""
+    return f"/static/{name}?v={static_files()[name][1]}"
+
+
+# --- what handlers ask of a request ---
+
+
+def inspection(request: Request) -> Inspection:
+    """The reader of the store that the application works on."""
+    state = request.app.state
+    if getattr(state, "inspection", None) is None:
+        state.inspection = Inspection(Path(state.engine.store.name))
+    return cast("Inspection", state.inspection)
+
+
+def mask(request: Request) -> Callable[[str], str]:
+    """What takes secrets out of what is shown."""
+    state = request.app.state
+    if getattr(state, "mask", None) is None:
+        gateway = cast("Gateway | None", state.gateway)
+        state.mask = gateway.redact if gateway is not None else _redactor()
+    return cast("Callable[[str], str]", state.mask)
+
+
+def _redactor() -> Redactor:
+    config = GatewayConfig.load(os.environ)
+    providers = resolve_providers(config, os.environ)
+    return Redactor([p.key for p in providers.values() if p.key], config.redact)
+
+
+def whole(request: Request, name: str, default: int, least: int, most: int) -> int:
+    """A whole number from the query, within bounds."""
+    given = request.query_params.get(name, "")
+    if not given:
+        return default
+    try:
+        return min(max(int(given), least), most)
+    except ValueError as error:
+        raise UsageError(f"{name} is no whole number: {given[:50]!r}") from error
+
+
+def moment_of(request: Request, name: str) -> float | None:
+    """A moment from the query, in seconds."""
+    given = request.query_params.get(name, "")
+    if not given:
+        return None
+    try:
+        found = float(given)
+    except ValueError as error:
+        raise UsageError(f"{name} is no moment: {given[:50]!r}") from error
+    if not math.isfinite(found):
+        raise UsageError(f"{name} is no moment: {given[:50]!r}")
+    return found

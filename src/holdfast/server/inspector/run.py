@@ -1,0 +1,303 @@
+"""A run's pages: its timeline with the selected step beside it, its events, its JSON."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.errors import NotFound
+from holdfast.server.inspector import approvals, outline, payloads
+from holdfast.server.inspector.code import highlight
+from holdfast.server.inspector.loaded import Loaded, existing, load
+from holdfast.server.inspector.pages import Page, inspection, mask, whole
+from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
+from holdfast.server.inspector.runs import status_of
+from holdfast.server.inspector.steps import StepView, hint_of
+from holdfast.server.inspector.words import summary
+from holdfast.store.inspection import journal as journal_of
+from holdfast.store.inspection import sandboxes
+from holdfast.store.inspection.calls import CallRow
+from holdfast.store.inspection.sandboxes import StepWork
+
+EVENTS = 200
+"""Events on one page."""
+
+
+@dataclass
+class Panel:
+    """The selected step, with what went in and out."""
+
+    step: StepView
+    input: Shown | None
+    output: Shown | None
+    calls: list[CallRow]
+    work: StepWork
+    hint: str | None
+    place: int
+    """Which row of the timeline it is."""
+
+
+async def timeline_page(request: Request) -> Page:
+    """The page at /runs/ID: the timeline, and the step that was chosen."""
+    now = time.time()
+    key = request.query_params.get("step") or None
+    masked = mask(request)
+
+    def ask(connection: sqlite3.Connection) -> tuple[Loaded, Panel | None, dict[str, Shown | None]]:
+        loaded = load(connection, request.path_params["run_id"])
+        step = loaded.step(key)
+        if key is not None and step is None:
+            raise NotFound(f"{loaded.run.id} has no step {key[:100]!r}")
+        panel = None if step is None else _panel(connection, loaded, step, masked)
+        return loaded, panel, _ends(connection, loaded, masked)
+
+    loaded, panel, ends = await inspection(request).ask(ask)
+    chosen = whole(request, "from", -1, 0, max(len(loaded.steps) - 1, 0))
+    first = _first_row(loaded, panel, chosen)
+    drawn = outline.outline_of(loaded.steps, loaded.calls, loaded.begin, loaded.end(now), first)
+    context = {
+        **common(loaded, now, "timeline", ends["input"], masked),
+        "outline": drawn,
+        "panel": panel,
+        "chosen": key is not None,
+        "from": chosen,
+        "result": ends["result"],
+        "rows": outline.ROWS,
+    }
+    if panel is not None and panel.step.error is not None and loaded.failure is not None:
+        same = str(panel.step.error) == str(loaded.failure)
+        context["failure"] = None if same else loaded.failure  # it is told beside the step
+    return _page(loaded, "run.html", context, lambda: _as_json(loaded, now, panel))
+
+
+def _first_row(loaded: Loaded, panel: Panel | None, chosen: int) -> int:
+    """Where a long timeline is entered: as asked for, or so that the chosen step is shown."""
+    if len(loaded.steps) <= outline.ROWS:
+        return 0
+    if chosen >= 0:
+        return chosen
+    return 0 if panel is None else panel.place // outline.ROWS * outline.ROWS
+
+
+def _panel(connection: sqlite3.Connection, loaded: Loaded, step: StepView, masked: Mask) -> Panel:
+    calls = [call for call in loaded.calls if call.step_key == step.key]
+    output = None
+    if step.output_seq is not None:
+        output = shown(connection, loaded.run.id, step.output_seq, masked)
+    return Panel(
+        step,
+        shown(connection, loaded.run.id, step.input_seq, masked),
+        output,
+        calls,
+        sandboxes.of_step(connection, loaded.run.id, step.key),
+        None if step.error is None else hint_of(step.error),
+        loaded.steps.index(step),
+    )
+
+
+def _ends(connection: sqlite3.Connection, loaded: Loaded, masked: Mask) -> dict[str, Shown | None]:
+    result = loaded.result
+    return {
+        "input": shown(connection, loaded.run.id, 1, masked),
+        "result": None if result is None else shown(connection, loaded.run.id, result.seq, masked),
+    }
+
+
+def shown(connection: sqlite3.Connection, run_id: str, seq: int, masked: Mask) -> Shown | None:
+    """An event's payload, as much as a page takes."""
+    found = journal_of.payload(connection, run_id, seq, 0, SHOWN_BYTES)
+    return None if found is None else payloads.show(found, seq, masked)
+
+
+def common(
+    loaded: Loaded, now: float, tab: str, input: Shown | None, masked: Mask
+) -> dict[str, Any]:
+    """What every page of a run has: its header."""
+    run = loaded.run
+    return {
+        "run": run,
+        "status": status_of(run),
+        "totals": loaded.totals(now),
+        "failure": loaded.failure,
+        "failure_hint": None if loaded.failure is None else hint_of(loaded.failure),
+        "tab": tab,
+        "input": input,
+        "summary": _summary(loaded, input),
+        "actions": actions_for(loaded),
+        "approvals": [(each, approvals.shown(each, masked)) for each in loaded.approvals],
+        "log": loaded.log,
+    }
+
+
+def _summary(loaded: Loaded, input: Shown | None) -> str:
+    given = {} if input is None else {f.name: str(f.html) for f in input.fields if f.kind != "json"}
+    return summary(loaded.run.attributes, json.dumps(given).encode(), 240)
+
+
+def actions_for(loaded: Loaded) -> list[tuple[str, str, str]]:
+    """What can be done to the run as it is: name in the address, label, weight."""
+    status, found = loaded.run.status, list[tuple[str, str, str]]()
+    if status == "failed":
+        found.append(("retry", "Retry from failure", "main"))
+    if status in ("paused", "stuck"):
+        found.append(("resume", "Resume", "main"))
+    found.append(("rerun", "Rerun", ""))
+    if any(step.kind == "step" for step in loaded.steps):
+        found.append(("fork", "Fork from step…", ""))
+    if not loaded.run.ended:
+        found.append(("send", "Send event…", ""))
+        if status not in ("paused", "stuck"):
+            found.append(("pause", "Pause", ""))
+        found.append(("cancel", "Cancel", "danger"))
+    return found
+
+
+def _page(
+    loaded: Loaded, template: str, context: dict[str, Any], as_json: Callable[[], Any]
+) -> Page:
+    run = loaded.run
+    live = None if run.ended else f"/api/runs/{run.id}/events"
+    return Page(template, f"{run.workflow} {run.id}", "runs", context, as_json, live=live)
+
+
+def _as_json(loaded: Loaded, now: float, panel: Panel | None) -> dict[str, Any]:
+    return {
+        "run": loaded.run.as_json(),
+        "totals": loaded.totals(now),
+        "steps": [step_json(step) for step in loaded.steps],
+        "calls": [call.id for call in loaded.calls],
+        "selected": None if panel is None else panel.step.key,
+        "log": loaded.log,
+    }
+
+
+def step_json(step: StepView) -> dict[str, Any]:
+    """A step for programs, without its payloads."""
+    return {
+        "key": step.key,
+        "kind": step.kind,
+        "name": step.name,
+        "status": step.status,
+        "round": step.round,
+        "attempts": step.attempts,
+        "started_at": step.started_at,
+        "ended_at": step.ended_at,
+        "passed": step.passed,
+        "verdict": step.verdict,
+        "error": None if step.error is None else str(step.error),
+        "input": {"seq": step.input_seq, "bytes": step.input_size},
+        "output": None
+        if step.output_seq is None
+        else {"seq": step.output_seq, "bytes": step.output_size},
+    }
+
+
+# --- events ---
+
+
+async def events_page(request: Request) -> Page:
+    """The page at /runs/ID/events: the journal as it is."""
+    now = time.time()
+    masked = mask(request)
+
+    def ask(connection: sqlite3.Connection) -> tuple[Loaded, Shown | None]:
+        loaded = load(connection, request.path_params["run_id"])
+        return loaded, shown(connection, loaded.run.id, 1, masked)
+
+    loaded, input = await inspection(request).ask(ask)
+    total = len(loaded.journal)
+    default = max((total - 1) // EVENTS * EVENTS, 0) if not loaded.run.ended else 0
+    first = whole(request, "from", default, 0, max(total - 1, 0))
+    rows = loaded.journal[first : first + EVENTS]
+    context = {
+        **common(loaded, now, "events", input, masked),
+        "events": [(row, _facts(row.facts, masked)) for row in rows],
+        "first": first,
+        "total": total,
+        "rows": EVENTS,
+    }
+
+    def as_json() -> dict[str, Any]:
+        shown = [
+            {
+                "seq": row.seq,
+                "type": row.type,
+                "key": row.key,
+                "at": row.at,
+                "facts": row.facts,
+                "bytes": row.size,
+            }
+            for row in rows
+        ]
+        return {"events": shown, "from": first, "total": total, "log": loaded.log}
+
+    return _page(loaded, "events.html", context, as_json)
+
+
+def _facts(facts: dict[str, Any], masked: Mask) -> str:
+    """An event's facts on a line, without what is told elsewhere."""
+    told = {name: value for name, value in facts.items() if name not in ("seed", "rebuild")}
+    error: Any = told.get("error")
+    if isinstance(error, dict):
+        told["error"] = f"{error.get('type')}: {error.get('message')}"  # pyright: ignore[reportUnknownMemberType]
+    text = "  ".join(
+        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in told.items()
+    )
+    return masked(text[:400])
+
+
+# --- JSON and payloads ---
+
+
+async def json_page(request: Request) -> Page:
+    """The page at /runs/ID/json: what programs get, for people."""
+    now = time.time()
+    masked = mask(request)
+
+    def ask(connection: sqlite3.Connection) -> tuple[Loaded, Shown | None]:
+        loaded = load(connection, request.path_params["run_id"])
+        return loaded, shown(connection, loaded.run.id, 1, masked)
+
+    loaded, input = await inspection(request).ask(ask)
+    data = _as_json(loaded, now, None)
+    text = masked(json.dumps(data, indent=2, ensure_ascii=False))
+    context = {
+        **common(loaded, now, "json", input, masked),
+        "text": highlight(text[:SHOWN_BYTES], "json"),
+        "cut": max(len(text) - SHOWN_BYTES, 0),
+    }
+    return _page(loaded, "json.html", context, lambda: data)
+
+
+WHOLE = 1_000_000_000
+"""Bytes: more than SQLite keeps in one place, and within what its substr() takes."""
+
+
+async def payload(request: Request) -> Response:
+    """The whole payload of one event, as text, with secrets masked."""
+    run_id, masked = request.path_params["run_id"], mask(request)
+    try:
+        seq = int(request.path_params["seq"])
+    except ValueError as error:
+        raise NotFound("an event is named by its number") from error
+
+    def ask(connection: sqlite3.Connection) -> bytes:
+        existing(connection, run_id)
+        found = journal_of.payload(connection, run_id, min(seq, 1 << 62), 0, WHOLE)
+        if found is None:
+            raise NotFound(f"{run_id} has no event {seq}")
+        return masked(found.data.decode(errors="replace")).encode("utf-8", "replace")
+
+    data = await inspection(request).ask(ask)
+    name = f"{run_id}-{seq}.json"
+    headers = {"content-disposition": f'inline; filename="{name}"', "cache-control": "no-store"}
+    # Text, whatever is in it: a browser must not take it for a page.
+    return Response(data, media_type="text/plain; charset=utf-8", headers=headers)

@@ -1,0 +1,231 @@
+"""A run as a story: what the model said, what code came of it, what the tests answered. Pure.
+
+Steps say by the shape of their results what they are: one with `code` shows it, and what changed
+since the last of its name; one with `passed` is a verdict. Everything else is told in a line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from markupsafe import Markup
+
+from holdfast.gateway.messages import ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from holdfast.gateway.reply import Completion
+from holdfast.gateway.request import Request
+from holdfast.records import ErrorInfo
+from holdfast.server.inspector import code, payloads
+from holdfast.server.inspector.steps import StepView
+from holdfast.store.inspection.calls import CallRow
+
+STEPS = 60
+"""Steps on one page of a story."""
+SAID = 20_000
+"""Characters of one speech."""
+FENCE = re.compile(
+    r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S
+)
+
+
+@dataclass(frozen=True)
+class Speech:
+    """A stretch of text, or code between fences."""
+
+    text: str
+    html: Markup | None = None
+    language: str = ""
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """A tool the model asked for."""
+
+    name: str
+    arguments: Markup | str
+
+
+@dataclass(frozen=True)
+class Said:
+    """One model call, as a turn of a conversation."""
+
+    call: CallRow
+    asked: list[tuple[str, str]]
+    """Who, and what: the messages of the request."""
+    reasoning: str
+    speech: list[Speech]
+    tools: list[ToolUse]
+    kept: bool
+    """Whether what was said is on record."""
+
+
+@dataclass
+class Entry:
+    """What one step adds to the story."""
+
+    step: StepView
+    said: list[Said] = field(default_factory=list[Said])
+    filename: str = ""
+    code: Markup | None = None
+    code_lines: int = 0
+    diff: code.Diff | None = None
+    unchanged: bool = False
+    """The code is the same as before."""
+    compared_with: int | None = None
+    """The round of the version that it is compared with."""
+    note: str = ""
+    problem: str = ""
+    passed: bool | None = None
+    verdict: str = ""
+    answer: str = ""
+    """What the tests printed, or why they failed."""
+    line: str = ""
+    """Anything else, on one line."""
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """A call with what was said in it."""
+
+    row: CallRow
+    request: Request | None
+    reply: Completion | None
+
+
+def story_of(
+    steps: Sequence[StepView],
+    outputs: Mapping[int, Any],
+    told: Mapping[str, Sequence[Told]],
+    earlier: Sequence[StepView] = (),
+) -> list[Entry]:
+    """The entries of these steps; `outputs` has results by their place in the journal.
+
+    `earlier`: steps before these, whose code is what the first changes are compared with.
+    """
+    latest: dict[str, tuple[str, int | None]] = {}
+    for step in earlier:
+        _remember(latest, step, outputs)
+    entries: list[Entry] = []
+    for step in steps:
+        entry = Entry(step, error=step.error)
+        output = outputs.get(step.output_seq or -1)
+        has_code = isinstance(output, dict) and isinstance(output.get("code"), str)  # pyright: ignore[reportUnknownMemberType]
+        for call in told.get(step.key, ()):
+            entry.said.append(_said(call, with_code=not has_code))
+        if isinstance(output, dict):
+            _tell(entry, cast("dict[str, Any]", output), latest.get(step.name))
+            heard = "\n".join(part.text for said in entry.said for part in said.speech)
+            if entry.note.strip() in heard:
+                entry.note = ""  # the model has said so just above
+        if entry.code is None and entry.passed is None and not entry.said:
+            entry.line = _line(step, output)
+        _remember(latest, step, outputs)
+        entries.append(entry)
+    return entries
+
+
+def _remember(
+    latest: dict[str, tuple[str, int | None]], step: StepView, outputs: Mapping[int, Any]
+) -> None:
+    output = outputs.get(step.output_seq or -1)
+    if isinstance(output, dict):
+        source: Any = cast("dict[str, Any]", output).get("code")
+        if isinstance(source, str):
+            latest[step.name] = (source, step.round)
+
+
+def _tell(entry: Entry, output: dict[str, Any], before: tuple[str, int | None] | None) -> None:
+    """What a step's result adds, if it has one of the shapes we know."""
+    source = output.get("code")
+    if isinstance(source, str):
+        language = payloads.language_in(output)
+        entry.filename = _text(output.get("filename"))
+        entry.note, entry.problem = _text(output.get("note")), _text(output.get("problem"))
+        entry.code = code.highlight(source[:SAID], language)
+        entry.code_lines = source.count("\n") + 1
+        if before is not None:
+            entry.diff = code.diff(before[0], source, language)
+            entry.unchanged, entry.compared_with = before[0] == source, before[1]
+    passed = output.get("passed")
+    if isinstance(passed, bool):
+        entry.passed = passed
+        entry.verdict = _text(output.get("summary")) or ("passed" if passed else "not passed")
+        entry.answer = _text(output.get("output")) or _text(output.get("error"))
+
+
+def _text(value: Any) -> str:
+    return value[:SAID] if isinstance(value, str) else ""
+
+
+def _line(step: StepView, output: Any) -> str:
+    if step.kind != "step" and output is None:
+        return ""
+    if output is None or output == {}:
+        return ""
+    text = json.dumps(output, ensure_ascii=False) if not isinstance(output, str) else output
+    return text[:300] + ("…" if len(text) > 300 else "")
+
+
+def _said(told: Told, *, with_code: bool) -> Said:
+    reply, tools, reasoning, text = told.reply, list[ToolUse](), "", ""
+    if reply is not None:
+        text = reply.text
+        reasoning = "".join(p.text for p in reply.parts if isinstance(p, ReasoningPart))
+        tools = [tool_use(p) for p in reply.parts if isinstance(p, ToolCallPart)]
+    asked = [] if told.request is None else asked_in(told.request)
+    return Said(
+        told.row,
+        asked,
+        reasoning[:SAID],
+        speech_of(text[:SAID], with_code=with_code),
+        tools,
+        reply is not None,
+    )
+
+
+def tool_use(part: ToolCallPart) -> ToolUse:
+    """A wish to call a tool, its arguments laid out if they are JSON."""
+    try:
+        text = json.dumps(json.loads(part.arguments or "{}"), ensure_ascii=False, indent=2)
+    except ValueError:
+        return ToolUse(part.name, part.arguments[:SAID])
+    return ToolUse(part.name, code.highlight(text[:SAID], "json"))
+
+
+def asked_in(request: Request) -> list[tuple[str, str]]:
+    """The messages of a request, as role and text."""
+    found: list[tuple[str, str]] = []
+    for message in request.messages:
+        parts: list[str] = []
+        for part in message.parts:
+            if isinstance(part, TextPart | ToolResultPart | ReasoningPart):
+                parts.append(part.text)
+            elif isinstance(part, ToolCallPart):
+                parts.append(f"{part.name}({part.arguments})")
+            else:
+                parts.append(f"[{part.type}]")
+        found.append((message.role, "\n".join(parts)[:SAID]))
+    return found
+
+
+def speech_of(text: str, *, with_code: bool = True) -> list[Speech]:
+    """A model's words, code between fences apart, coloured by the language it names."""
+    found: list[Speech] = []
+    reached = 0
+    for fence in FENCE.finditer(text):
+        _add_words(found, text[reached : fence.start()])
+        if with_code:
+            language, source = fence[2] or "python", fence[3].rstrip("\n")
+            found.append(Speech(source, code.highlight(source, language), language))
+        reached = fence.end()
+    _add_words(found, text[reached:])
+    return found
+
+
+def _add_words(found: list[Speech], text: str) -> None:
+    if text.strip():
+        found.append(Speech(text.strip("\n")))

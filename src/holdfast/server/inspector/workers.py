@@ -1,0 +1,86 @@
+"""The page on workers and health: who holds what, what waits, how large the store is."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any, cast
+
+from starlette.requests import Request
+
+from holdfast import __version__
+from holdfast.runtime.engine import Engine
+from holdfast.server.inspector.pages import Page, inspection
+from holdfast.server.inspector.runs import status_of
+from holdfast.store import wake
+from holdfast.store.inspection import workers as found_in
+
+BEHIND_SECONDS = 2.0
+"""A run that is due for longer than this waits for a worker that is not there."""
+
+
+async def workers_page(request: Request) -> Page:
+    """The page at /workers."""
+    now = time.time()
+    engine = cast("Engine", request.app.state.engine)
+    reader = inspection(request)
+    state = await reader.ask(lambda c: found_in.state(c, now))
+    files = await reader.ask(lambda _c: _files(reader.path))
+    alive = await reader.ask(lambda _c: set(wake.alive(reader.path)))
+    waiting = [due for due in state.due if due.runs]
+    lag = max((now - due.since for due in waiting if due.since is not None), default=0.0)
+    context: dict[str, Any] = {
+        "state": state,
+        "alive": alive,
+        "me": engine.me.id,
+        "here": platform.node(),
+        "lag": lag,
+        "behind": lag > BEHIND_SECONDS,
+        "waiting": waiting,
+        "store_path": str(reader.path),
+        "files": files,
+        "bytes": sum(size for _name, size in files),
+        "facts": {
+            "Holdfast": __version__,
+            "Python": platform.python_version(),
+            "SQLite": sqlite3.sqlite_version,
+            "System": f"{platform.system()} {platform.release()}",
+            "This server": f"pid {os.getpid()} on {platform.node()}",
+        },
+        "status_of": status_of,
+        "log": state.log,
+    }
+
+    def as_json() -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "workers": [
+                {
+                    "id": each.worker.id,
+                    "pid": each.worker.pid,
+                    "host": each.worker.host,
+                    "started_at": each.worker.started_at,
+                    "expires_at": each.worker.expires_at,
+                    "runs": each.worker.runs,
+                }
+                for each in state.workers
+            ],
+            "due": [
+                {"workflow": due.workflow, "runs": due.runs, "since": due.since} for due in waiting
+            ],
+            "lag_seconds": lag,
+            "runs": state.counts,
+            "store": {"path": str(reader.path), "bytes": context["bytes"], "schema": state.schema},
+            "events": state.log,
+        }
+
+    return Page("workers.html", "Workers", "workers", context, as_json, live="/api/events")
+
+
+def _files(path: Path) -> list[tuple[str, int]]:
+    """The store's files and their sizes."""
+    found = (path, path.with_name(f"{path.name}-wal"))
+    return [(file.name, file.stat().st_size) for file in found if file.exists()]

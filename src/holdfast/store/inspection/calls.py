@@ -1,0 +1,206 @@
+"""Model calls for the pages: without what was said, and summed up by model and over time."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.records.calls import Call, Spend, SpendLimit
+from holdfast.store import ledger_rows
+from holdfast.store.inspection import last_log
+
+COLUMNS = """
+SELECT id, status, model, provider, served, run_id, workflow, step, step_key, attempt, started_at,
+  finished_at, input_tokens, cached_tokens, output_tokens, reasoning_tokens, estimated, cost,
+  latency, first_token, attempts, error, message, finish, tags
+FROM calls
+"""
+OF_RUN = COLUMNS + "WHERE run_id = ? ORDER BY started_at, id LIMIT ?"
+# Latencies are told apart by 10 ms below a second, by 100 ms above: enough for p50 and p95.
+SUMS = """
+SELECT model, coalesce(provider, ''), status,
+  CASE WHEN latency < 1 THEN CAST(latency * 100 AS INTEGER) / 100.0
+       ELSE CAST(latency * 10 AS INTEGER) / 10.0 END,
+  count(*), sum(coalesce(cost, 0)), sum(cost IS NULL AND status = 'completed'),
+  sum(input_tokens), sum(cached_tokens), sum(output_tokens)
+FROM calls INDEXED BY calls_summed WHERE started_at >= ? GROUP BY 1, 2, 3, 4
+"""
+OVER_TIME = """
+SELECT CAST((started_at - ?1) / ?2 AS INTEGER), model, count(*), sum(coalesce(cost, 0)),
+  sum(input_tokens + output_tokens)
+FROM calls INDEXED BY calls_summed WHERE started_at >= ?1 GROUP BY 1, 2
+"""
+FIRST = "SELECT min(started_at) FROM calls"
+LIMITED = """
+SELECT l.scope, coalesce(s.usd, 0), coalesce(s.tokens, 0), coalesce(s.calls, 0),
+  coalesce(s.held_usd, 0), coalesce(s.held_tokens, 0), l.usd, l.tokens
+FROM spend_limits l LEFT JOIN spend s ON s.scope = l.scope ORDER BY l.scope LIMIT ?
+"""
+SPENT = "SELECT scope, usd, tokens, calls, held_usd, held_tokens FROM spend WHERE scope = ?"
+SPENT_LIKE = """
+SELECT scope, usd, tokens, calls, held_usd, held_tokens FROM spend
+WHERE scope >= ? AND scope < ? ORDER BY usd DESC LIMIT ?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """A call, without what was said."""
+
+    id: str
+    status: str
+    model: str
+    provider: str | None
+    served: str | None
+    run_id: str | None
+    workflow: str | None
+    step: str | None
+    step_key: str | None
+    attempt: int | None
+    started_at: float
+    finished_at: float | None
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    estimated: bool
+    cost: int | None
+    latency: float
+    first_token: float | None
+    attempts: list[dict[str, Any]]
+    error: str | None
+    message: str | None
+    finish: str | None
+    tags: list[str]
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Calls of one model by one provider that ended alike and took about as long."""
+
+    model: str
+    provider: str
+    status: str
+    latency: float
+    calls: int
+    cost: int
+    unpriced: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one model cost in one slice of time."""
+
+    index: int
+    model: str
+    calls: int
+    cost: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class CallFilter:
+    """Which calls to list."""
+
+    model: str | None = None
+    provider: str | None = None
+    status: str | None = None
+    run_id: str | None = None
+    since: float | None = None
+
+
+@dataclass(frozen=True)
+class CallPage:
+    rows: list[CallRow]
+    older: float | None
+    log: int
+
+
+def of_run(connection: sqlite3.Connection, run_id: str, limit: int = 20_000) -> list[CallRow]:
+    """The calls of a run, in order."""
+    return [_row(row) for row in connection.execute(OF_RUN, (run_id, limit))]
+
+
+def _row(row: tuple[Any, ...]) -> CallRow:
+    fields = list(row)
+    fields[16] = bool(fields[16])
+    fields[20], fields[24] = json.loads(fields[20]), json.loads(fields[24])
+    return CallRow(*fields)
+
+
+def call_page(
+    connection: sqlite3.Connection, which: CallFilter, limit: int, before: float | None
+) -> CallPage:
+    """A page of calls, latest first."""
+    conditions: list[str] = []
+    values: list[Any] = []
+    for column, value in (
+        ("model", which.model),
+        ("provider", which.provider),
+        ("status", which.status),
+        ("run_id", which.run_id),
+    ):
+        if value is not None:
+            conditions.append(f"{column} = ?")
+            values.append(value)
+    if which.since is not None:
+        conditions.append("started_at >= ?")
+        values.append(which.since)
+    if before is not None:
+        conditions.append("started_at < ?")
+        values.append(before)
+    clause = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+    sql = f"{COLUMNS}{clause}ORDER BY started_at DESC LIMIT ?"
+    rows = [_row(row) for row in connection.execute(sql, (*values, limit + 1))]
+    older = rows[limit - 1].started_at if len(rows) > limit else None
+    return CallPage(rows[:limit], older, last_log(connection))
+
+
+def call(connection: sqlite3.Connection, call_id: str) -> Call | None:
+    """One call with what was said, as far as that is kept."""
+    return ledger_rows.by_id(connection, call_id)
+
+
+def sums(connection: sqlite3.Connection, since: float) -> list[Sum]:
+    """Calls since a moment, summed up."""
+    return [Sum(*row) for row in connection.execute(SUMS, (since,))]
+
+
+def over_time(connection: sqlite3.Connection, since: float, width: float) -> list[Slice]:
+    """What each model cost in each slice of `width` seconds since a moment."""
+    return [Slice(*row) for row in connection.execute(OVER_TIME, (since, width))]
+
+
+def first_call(connection: sqlite3.Connection) -> float | None:
+    """When the first call on record was made."""
+    return connection.execute(FIRST).fetchone()[0]
+
+
+def limited(connection: sqlite3.Connection, limit: int = 200) -> list[Spend]:
+    """Every scope with a limit in the store, and what it has spent."""
+    return [
+        Spend(*row[:6], limit=SpendLimit(row[0], row[6], row[7]))
+        for row in connection.execute(LIMITED, (limit,))
+    ]
+
+
+def spent(connection: sqlite3.Connection, scope: str) -> Spend:
+    """What one scope has spent."""
+    row = connection.execute(SPENT, (scope,)).fetchone()
+    return Spend(scope) if row is None else Spend(*row)
+
+
+def spent_most(connection: sqlite3.Connection, kind: str, limit: int) -> list[Spend]:
+    """The scopes of a kind (`run`, `tag`, …) that have spent most."""
+    # ";" follows ":" in ASCII.
+    rows = connection.execute(SPENT_LIKE, (f"{kind}:", f"{kind};", limit))
+    return [Spend(*row) for row in rows]

@@ -1,0 +1,118 @@
+"""A run's journal without its payloads, and payloads a piece at a time.
+
+A run may have tens of thousands of events and results of many megabytes: a page needs their
+order, names, times and sizes, and what is in a payload only where somebody looks.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from typing import Any, cast
+
+LOOKED_INTO = 1_000_000
+"""Payloads up to this size, in bytes, are looked into for `attempt`, `passed` and `summary`."""
+
+ROWS = """
+SELECT e.seq, e.type, e.key, e.at, e.meta, coalesce(length(e.value), length(b.data), 0), e.log,
+  CASE WHEN e.type IN ('step.started', 'step.completed')
+    AND coalesce(length(e.value), length(b.data), 0) BETWEEN 10 AND ?1
+    AND (instr(coalesce(e.value, b.data), x'22617474656D707422')
+      OR instr(coalesce(e.value, b.data), x'2270617373656422'))
+  THEN coalesce(e.value, b.data) END
+FROM events e LEFT JOIN blobs b ON b.run_id = e.run_id AND b.hash = e.blob
+WHERE e.run_id = ?2 AND e.seq > ?3 ORDER BY e.seq LIMIT ?4
+"""
+PAYLOAD = """
+SELECT substr(coalesce(e.value, b.data), ?3 + 1, ?4), coalesce(length(e.value), length(b.data), 0)
+FROM events e LEFT JOIN blobs b ON b.run_id = e.run_id AND b.hash = e.blob
+WHERE e.run_id = ?1 AND e.seq = ?2
+"""
+LENGTH = "SELECT max(seq) FROM events WHERE run_id = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An event, with the size of its payload instead of the payload."""
+
+    seq: int
+    type: str
+    key: str
+    at: float
+    facts: dict[str, Any]
+    size: int = 0
+    log: int = 0
+    round: int | None = None
+    """Which attempt of a loop the step belongs to, by its own `attempt` argument."""
+    passed: bool | None = None
+    """The verdict in a step's result, if it has one."""
+    summary: str = ""
+    """The words of that verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A piece of an event's payload."""
+
+    data: bytes
+    size: int
+    """Of the whole, in bytes."""
+    start: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return self.start == 0 and len(self.data) == self.size
+
+
+def rows(connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int = -1) -> list[Row]:
+    """A run's events in order, from behind one on."""
+    found = connection.execute(ROWS, (LOOKED_INTO, run_id, after, limit))
+    return [_row(*row) for row in found]
+
+
+def _row(
+    seq: int, type: str, key: str, at: float, meta: str, size: int, log: int, body: bytes | None
+) -> Row:
+    facts = read_object(meta)
+    if body is None:
+        return Row(seq, type, key, at, facts, size, log)
+    inside = read_object(body)
+    round, passed, summary = inside.get("attempt"), inside.get("passed"), inside.get("summary")
+    return Row(
+        seq,
+        type,
+        key,
+        at,
+        facts,
+        size,
+        log,
+        round if type == "step.started" and isinstance(round, int) else None,
+        passed if type == "step.completed" and isinstance(passed, bool) else None,
+        summary[:200] if isinstance(summary, str) else "",
+    )
+
+
+def read_object(text: str | bytes) -> dict[str, Any]:
+    """A JSON object; what is damaged or something else reads as an empty one."""
+    try:
+        found: Any = json.loads(text)
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def length(connection: sqlite3.Connection, run_id: str) -> int:
+    """The place of a run's last event."""
+    return int(connection.execute(LENGTH, (run_id,)).fetchone()[0] or 0)
+
+
+def payload(
+    connection: sqlite3.Connection, run_id: str, seq: int, start: int, limit: int
+) -> Payload | None:
+    """Up to `limit` bytes of an event's payload; None if there is no such event."""
+    row = connection.execute(PAYLOAD, (run_id, seq, start, limit)).fetchone()
+    if row is None:
+        return None
+    data = row[0] or b""
+    return Payload(data if isinstance(data, bytes) else str(data).encode(), int(row[1]), start)

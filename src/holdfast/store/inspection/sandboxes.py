@@ -1,0 +1,117 @@
+"""Sandboxes for the pages: in the list with what they did, and those of a run's steps."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
+from holdfast.store import sandbox_rows
+from holdfast.store.inspection import last_log
+from holdfast.store.sandbox_rows import SandboxFilter
+
+DONE = """
+SELECT count(*), coalesce(sum(stdout_bytes + stderr_bytes), 0),
+  coalesce(sum(ended IS NOT NULL AND (ended <> 'exited' OR exit_code <> 0)), 0)
+FROM commands INDEXED BY commands_by_sandbox WHERE sandbox_id = ?
+"""
+REACHED = """
+SELECT count(*), coalesce(sum(NOT allowed), 0) FROM egress INDEXED BY egress_by_sandbox
+WHERE sandbox_id = ?
+"""
+LIVE = "SELECT count(*) FROM sandboxes WHERE stopped_at IS NULL"
+SHOWN = 200
+"""Commands of a run, and attempts to reach the network, that are read."""
+
+
+@dataclass(frozen=True)
+class SandboxRow:
+    """A sandbox in the list."""
+
+    record: SandboxRecord
+    commands: int
+    failed: int
+    """Commands that did not end with 0."""
+    written: int
+    """Bytes that its commands wrote."""
+    reached: int
+    """Attempts to reach the network."""
+    refused: int
+
+
+@dataclass(frozen=True)
+class SandboxList:
+    rows: list[SandboxRow]
+    older: str | None
+    live: int
+    log: int
+
+
+@dataclass(frozen=True)
+class SandboxDetail:
+    """One sandbox with its commands and attempts, a page of each."""
+
+    row: SandboxRow
+    commands: list[CommandRecord]
+    next_command: str | None
+    egress: list[EgressRecord]
+    next_egress: int | None
+    log: int
+
+
+def sandbox_list(
+    connection: sqlite3.Connection, live: bool | None, limit: int, below: str | None
+) -> SandboxList:
+    """A page of sandboxes, newest first."""
+    page = sandbox_rows.sandboxes(connection, SandboxFilter(live=live), limit, below)
+    number = int(connection.execute(LIVE).fetchone()[0])
+    rows = [_row(connection, record) for record in page.sandboxes]
+    return SandboxList(rows, page.cursor, number, last_log(connection))
+
+
+def _row(connection: sqlite3.Connection, record: SandboxRecord) -> SandboxRow:
+    commands, written, failed = connection.execute(DONE, (record.id,)).fetchone()
+    reached, refused = connection.execute(REACHED, (record.id,)).fetchone()
+    return SandboxRow(record, commands, failed, written, reached, refused)
+
+
+def sandbox_detail(
+    connection: sqlite3.Connection, id: str, limit: int, command: str | None, egress: int | None
+) -> SandboxDetail | None:
+    """One sandbox, or None."""
+    record = sandbox_rows.sandbox(connection, id)
+    if record is None:
+        return None
+    commands = sandbox_rows.commands(connection, id, None, None, limit, command)
+    attempts = sandbox_rows.egress(connection, id, None, limit, egress)
+    return SandboxDetail(
+        _row(connection, record),
+        commands.commands,
+        commands.cursor,
+        attempts.attempts,
+        attempts.cursor,
+        last_log(connection),
+    )
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """What a step did in sandboxes."""
+
+    commands: list[CommandRecord]
+    sandboxes: list[SandboxRecord]
+    refused: list[EgressRecord]
+    """Attempts of those sandboxes to reach what they may not."""
+
+
+def of_step(connection: sqlite3.Connection, run_id: str, step_key: str) -> StepWork:
+    """The commands of one step, the sandboxes they ran in, and what those were refused."""
+    found = sandbox_rows.commands(connection, None, run_id, step_key, SHOWN, None).commands
+    made = sandbox_rows.sandboxes(connection, SandboxFilter(run_id=run_id), SHOWN, None).sandboxes
+    used = {command.sandbox_id for command in found}
+    own = [record for record in made if record.step_key == step_key or record.id in used]
+    refused: list[EgressRecord] = []
+    for record in own:
+        page = sandbox_rows.egress(connection, record.id, None, SHOWN, None)
+        refused += [attempt for attempt in page.attempts if not attempt.allowed]
+    return StepWork(found, own, refused)

@@ -1,0 +1,3 @@
+export function sortNumbers(numbers) {
+  return [...numbers].sort((a, b) => a - b);
+}

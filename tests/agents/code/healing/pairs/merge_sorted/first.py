@@ -1,0 +1,12 @@
+def merge_sorted(a: list[int], b: list[int]) -> list[int]:
+    merged: list[int] = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        if a[i] <= b[j]:
+            merged.append(a[i])
+            i += 1
+        else:
+            merged.append(b[j])
+            j += 1
+    merged.extend(a[i:])
+    return merged

@@ -1,0 +1,5 @@
+from typing import Any
+
+
+def rotate(matrix: list[list[Any]]) -> list[list[Any]]:
+    return [list(row) for row in zip(*matrix, strict=True)][::-1]

@@ -1,0 +1,5 @@
+import csv
+
+
+def split_csv(line: str) -> list[str]:
+    return next(csv.reader([line]), [""])

@@ -1,0 +1,130 @@
+"""Live: what happens is seen without reloading, and nothing is lost or doubled on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from .conftest import HERE, Site, Visit
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Site]:
+    """A server of the test's own, for it to kill."""
+    made = Site(tmp_path, str(HERE / "flows.py"))
+    made.start()
+    yield made
+    made.kill()
+
+
+def keep(page: Page) -> None:
+    """Mark the document: it is gone if the page is loaded again."""
+    page.evaluate("window.kept = true")
+
+
+def is_kept(page: Page) -> bool:
+    return bool(page.evaluate("window.kept === true"))
+
+
+def listed(page: Page) -> list[str]:
+    return page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.key)")
+
+
+def test_a_run_shows_up_in_the_list_and_changes_as_it_goes_on(site: Site, page: Page) -> None:
+    page.goto(f"{site.url}/runs")
+    expect(page.locator("#live")).to_have_text("live")
+    keep(page)
+    run = site.run("slow", name="first")
+    row = page.locator(f"tr[data-key={run}]")
+    expect(row).to_contain_text("running")
+    expect(row).to_contain_text("until told")
+    expect(row).to_contain_text("Wait for first")
+    site.tell("first")
+    expect(row).to_contain_text("completed")
+    assert is_kept(page)
+
+
+def test_a_runs_page_grows_with_the_run_and_ends_with_it(site: Site, page: Page) -> None:
+    run = site.run("slow", name="second")
+    page.goto(f"{site.url}/runs/{run}")
+    keep(page)
+    rows = page.locator("tbody tr[data-key]")
+    expect(rows).to_have_count(2)
+    expect(page.locator("rect.open")).to_have_count(1)
+    details = page.locator("details.outcome")
+    details.locator("summary").click()
+    site.tell("second")
+    expect(page.locator("#head")).to_contain_text("completed")
+    expect(page.locator("rect.open")).to_have_count(0)
+    expect(page.locator("#live")).to_have_text("")
+    assert is_kept(page)
+    # What the reader had opened stays open.
+    expect(details).to_have_attribute("open", "")
+
+
+def test_the_events_of_a_run_come_in_order_and_once(site: Site, page: Page) -> None:
+    run = site.run("slow", name="third")
+    site.until(run, "running")
+    page.goto(f"{site.url}/runs/{run}/events")
+    keep(page)
+    site.tell("third")
+    expect(page.locator("tbody tr").last).to_contain_text("run.completed")
+    numbers = [int(number) for number in listed(page)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) == site.ask(f"/runs/{run}/events.json")["total"]
+    assert is_kept(page)
+
+
+def test_after_a_restart_of_the_server_no_row_is_lost_or_doubled(own: Site, visit: Visit) -> None:
+    visit.expected = (
+        "ERR_CONNECTION_REFUSED",
+        "ERR_INCOMPLETE",
+        "ERR_EMPTY_RESPONSE",
+        "ERR_CONNECTION_RESET",
+        "Failed to fetch",
+    )
+    page = visit.page
+    first = own.run("slow", name="one")
+    page.goto(f"{own.url}/runs")
+    expect(page.locator(f"tr[data-key={first}]")).to_contain_text("until told")
+    keep(page)
+    own.kill()
+    expect(page.locator("#live")).to_have_text("reconnecting")
+    own.tell("one")
+    own.start()
+    second = own.run("steps", count=2, task="Begun after the restart")
+    # The page comes back by itself, with what happened while it was away.
+    expect(page.locator("#live")).to_have_text("live", timeout=30_000)
+    expect(page.locator(f"tr[data-key={second}]")).to_contain_text("completed", timeout=30_000)
+    expect(page.locator(f"tr[data-key={first}]")).to_contain_text("completed", timeout=30_000)
+    third = own.run("steps", count=1, task="And one more")
+    expect(page.locator(f"tr[data-key={third}]")).to_contain_text("completed")
+    assert listed(page) == [third, second, first]
+    assert is_kept(page)
+
+
+def test_many_changes_at_once_leave_the_page_as_the_server_has_it(site: Site, page: Page) -> None:
+    page.goto(f"{site.url}/runs")
+    keep(page)
+    started = [site.run("steps", count=4, task=f"Number {n}") for n in range(30)]
+    for run in started:
+        site.until(run, "completed")
+    for run in started:
+        expect(page.locator(f"tr[data-key={run}]")).to_contain_text("completed")
+    shown = listed(page)
+    assert shown == [found["id"] for found in site.ask("/runs.json")["runs"]]
+    assert len(set(shown)) == len(shown)
+    assert is_kept(page)
+
+
+def test_a_chosen_run_stays_chosen_while_the_list_changes(site: Site, page: Page) -> None:
+    run = site.run("slow", name="fourth")
+    page.goto(f"{site.url}/runs")
+    page.get_by_label(f"Choose {run}").check()
+    other = site.run("steps", count=1, task="Another")
+    expect(page.locator(f"tr[data-key={other}]")).to_contain_text("completed")
+    expect(page.get_by_label(f"Choose {run}")).to_be_checked()
+    site.tell("fourth")

@@ -1,0 +1,200 @@
+"""Every screen: it shows what it should, nobody is shut out, and nothing is fetched elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from .conftest import Demo, Visit
+
+SCREENS: dict[str, tuple[str, str]] = {
+    "runs": ("/runs", "Parse ISO 8601 durations"),
+    "runs, filtered": ("/runs?status=failed&workflow=import_orders&since=24h", "IntegrityError"),
+    "runs, none": ("/runs?q=nothing+like+this", "No run fits"),
+    "a passed run": ("/runs/{passed}?step=0/2", "2 failed, 3 passed"),
+    "a failed run": ("/runs/{failed}", "Retry from failure"),
+    "a run under way": ("/runs/{running}", "generate code"),
+    "a waiting run": ("/runs/{waiting}", "Send this event"),
+    "a stuck run": ("/runs/{stuck}", "NonDeterminismError"),
+    "transcript": ("/runs/{passed}/transcript", "changed since attempt 1"),
+    "events": ("/runs/{failed}/events", "step.retrying"),
+    "json": ("/runs/{passed}/json", '"workflow"'),
+    "approvals": ("/approvals", "Deploy checkout, build 412, to production"),
+    "a run that asks": ("/runs/{approval}", "refused in"),
+    "models": ("/models?since=7d", "anthropic/claude-opus-4.5"),
+    "calls": ("/calls?status=failed", "RateLimited"),
+    "a call": ("/calls/{call}", "ProviderUnavailable"),
+    "sandboxes": ("/sandboxes", "1 refused"),
+    "a sandbox": ("/sandboxes/{sandbox}", "limit: time"),
+    "workers": ("/workers", "build-01"),
+    "cancel": ("/runs/{running}/do/cancel", "Cancel the run"),
+    "fork": ("/runs/{passed}/fork?step=0/7", "Run again"),
+    "send": ("/runs/{waiting}/send", "refund_approved"),
+    "bulk": ("/runs/cancel", "Cancel 8 runs"),
+    "not found": ("/runs/run_none", "there is no run run_none"),
+}
+
+
+def opened(visit: Visit, demo: Demo, name: str) -> None:
+    place, _ = SCREENS[name]
+    visit.expected = ("404 (Not Found)",) if name == "not found" else ()
+    visit.page.goto(demo.url + place.format(**demo.ids))
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_screen_shows_what_it_is_for(demo: Demo, visit: Visit, name: str) -> None:
+    opened(visit, demo, name)
+    expect(visit.page.locator("main")).to_contain_text(SCREENS[name][1])
+    expect(visit.page.locator("h1")).to_have_count(1)
+
+
+def serious(found: Any) -> list[str]:
+    return [
+        f"{each['id']}: {each['help']}: {[node['html'][:160] for node in each['nodes'][:3]]}"
+        for each in found.response["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", SCREENS)
+def test_nobody_is_shut_out_of_a_screen(
+    demo: Demo, visiting: Callable[..., Visit], name: str, scheme: str
+) -> None:
+    visit = visiting(color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
+    opened(visit, demo, name)
+    assert serious(Axe().run(visit.page)) == []
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_screen_fits_a_phone(demo: Demo, visiting: Callable[..., Visit], name: str) -> None:
+    visit = visiting(viewport={"width": 390, "height": 844})
+    opened(visit, demo, name)
+    wide = visit.page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= 390, f"{name} is {wide} pixels wide"
+
+
+@pytest.mark.parametrize("name", [name for name in SCREENS if name != "not found"])
+def test_a_screen_answers_as_json_too(demo: Demo, name: str) -> None:
+    place = SCREENS[name][0].format(**demo.ids)
+    path, mark, query = place.partition("?")
+    assert isinstance(demo.ask(f"{path}.json{mark}{query}"), dict)
+
+
+def test_the_selected_step_is_in_the_address_and_can_be_gone_back_from(
+    demo: Demo, visit: Visit
+) -> None:
+    page = visit.page
+    page.goto(f"{demo.url}/runs/{demo.ids['passed']}")
+    panel = page.get_by_role("complementary", name="Selected step")
+    page.get_by_role("link", name="generate code").first.click()
+    expect(panel.get_by_role("heading", level=2)).to_have_text("generate code")
+    assert page.url.endswith("?step=0%2F0")
+    page.get_by_role("link", name="wait approval").click()
+    expect(panel.get_by_role("heading", level=2)).to_have_text("approval")
+    page.go_back()
+    expect(panel.get_by_role("heading", level=2)).to_have_text("generate code")
+    page.reload()
+    expect(panel.get_by_role("heading", level=2)).to_have_text("generate code")
+
+
+def test_status_is_told_by_symbol_and_word_and_pattern(demo: Demo, visit: Visit) -> None:
+    page = visit.page
+    page.goto(f"{demo.url}/runs/{demo.ids['failed']}")
+    row = page.locator("tr.chosen")
+    expect(row.locator("use").first).to_have_attribute("href", "#i-failed")
+    expect(row.locator(".state")).to_contain_text("failed")
+    expect(row.locator("rect.failed").first).to_have_attribute("fill", "url(#p-failed)")
+    # The gap of two hours is folded: its label stands where the wait is drawn.
+    page.goto(f"{demo.url}/runs/{demo.ids['passed']}")
+    expect(page.locator(".fold-text")).to_have_text("2 h")
+
+
+def test_a_call_and_a_sandbox_are_a_link_away_from_their_step(demo: Demo, visit: Visit) -> None:
+    page = visit.page
+    page.goto(f"{demo.url}/runs/{demo.ids['passed']}?step=0%2F3")
+    panel = page.get_by_role("complementary", name="Selected step")
+    expect(panel).to_contain_text("anthropic/claude-sonnet-4.6 529 → bedrock/claude-sonnet-4.6")
+    panel.get_by_role("region", name="Model calls").get_by_role("link").click()
+    expect(page.locator("main")).to_contain_text("HTTP 529")
+    page.get_by_role("link", name="generate code").click()
+    page.get_by_role("link", name="run tests").first.click()
+    panel.get_by_role("link", name="sbx_").click()
+    expect(page.locator("main")).to_contain_text("169.254.169.254:80")
+    expect(page.locator("main")).to_contain_text("refused: a link-local address")
+
+
+def test_filters_of_runs_are_in_the_address(demo: Demo, visit: Visit) -> None:
+    page = visit.page
+    page.goto(f"{demo.url}/runs")
+    page.get_by_role("link", name="Completed").click()
+    page.get_by_label("Workflow").select_option("import_orders")
+    page.get_by_label("Attribute").fill("customer=acme")
+    page.get_by_role("button", name="Filter").click()
+    assert "status=completed" in page.url
+    assert "attribute=customer%3Dacme" in page.url
+    found = page.locator("tbody tr")
+    assert found.count() > 0
+    for row in found.all():
+        expect(row).to_contain_text("import_orders")
+    page.get_by_label("Search runs").fill("nothing like this")
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_contain_text("No run fits “nothing like this”")
+    page.get_by_role("link", name="Show all runs").click()
+    expect(page.locator("tbody tr")).to_have_count(50)
+
+
+def test_the_pages_of_the_list_follow_one_another(demo: Demo, visit: Visit) -> None:
+    page = visit.page
+    page.goto(f"{demo.url}/runs")
+    total = demo.ask("/runs.json")["found"]
+    page.get_by_role("link", name="Older", exact=True).click()
+    expect(page.locator("tbody tr")).to_have_count(total - 50)
+    page.get_by_role("link", name="Newer", exact=True).click()
+    expect(page.locator("tbody tr")).to_have_count(50)
+
+
+def test_the_keyboard_is_enough(demo: Demo, visit: Visit) -> None:
+    page = visit.page
+    page.goto(f"{demo.url}/runs")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search runs")).to_be_focused()
+    page.keyboard.press("Escape")
+    for _ in range(3):
+        page.keyboard.press("j")
+    page.keyboard.press("k")
+    second = page.locator("[data-row]").nth(1)
+    expect(second).to_be_focused()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/runs/run_*")
+    page.goto(f"{demo.url}/runs/{demo.ids['passed']}?step=0%2F0")
+    page.keyboard.press("j")
+    expect(page.get_by_role("complementary").get_by_role("heading", level=2)).to_have_text(
+        "generate tests"
+    )
+
+
+def test_everything_can_be_seen_without_script(demo: Demo, visiting: Callable[..., Visit]) -> None:
+    visit = visiting(java_script_enabled=False)
+    page = visit.page
+    page.goto(f"{demo.url}/runs?status=failed")
+    page.locator("[data-row]").first.click()
+    expect(page.locator("main")).to_contain_text("IntegrityError")
+    page.get_by_role("link", name="read file").click()
+    expect(page.get_by_role("complementary").get_by_role("heading", level=2)).to_have_text(
+        "read file"
+    )
+    for tab in ("Transcript", "Events", "JSON"):
+        page.get_by_role("link", name=tab, exact=True).click()
+        expect(page.locator("nav.tabs [aria-current]")).to_have_text(tab)
+    for section in ("Models", "Sandboxes", "Workers", "Approvals"):
+        page.get_by_role("navigation", name="Sections").get_by_role("link", name=section).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(section)
+    expect(page.locator(".js").first).to_be_hidden()

@@ -1,0 +1,310 @@
+"""Questions of the inspector: right, and bounded whatever the store holds."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.ids import new_id
+from holdfast.store import queries, schema
+from holdfast.store.inspection import Inspection, calls, journal, runs, workers
+from holdfast.store.inspection.runs import (
+    Which,
+    counts,
+    matching,
+    run_page,
+)
+from seeding import Seed
+
+STATUSES = ("completed", "completed", "completed", "failed", "waiting")
+
+
+@pytest.fixture
+def seed(tmp_path: Path) -> Iterator[Seed]:
+    made = Seed(tmp_path / "store.db")
+    yield made
+    made.connection.close()
+    made.let_go()
+
+
+def many(seed: Seed, number: int) -> None:
+    """Runs in bulk: their rows, first events, attributes and spend."""
+    begin = seed.now - number
+    ids = [new_id("run", at=begin + n, entropy=n.to_bytes(10, "big")) for n in range(number)]
+    seed.connection.executemany(
+        "INSERT INTO runs (id, workflow, version, status, first_message, created_at, started_at,"
+        " finished_at, error) VALUES (?, ?, '1', ?, 1, ?, ?, ?, ?)",
+        [
+            (id, f"flow_{n % 7}", STATUSES[n % 5], begin + n, begin + n, begin + n + 5, None)
+            for n, id in enumerate(ids)
+        ],
+    )
+    seed.connection.executemany(
+        "INSERT INTO attributes VALUES (?, ?, ?)",
+        [
+            pair
+            for n, id in enumerate(ids)
+            for pair in (
+                (id, "task", json.dumps(f"task number {n}")),
+                (id, "customer", json.dumps(f"c{n % 500}")),
+            )
+        ],
+    )
+    seed.connection.executemany(
+        "INSERT INTO events (run_id, seq, type, key, at, meta, value, hash)"
+        " VALUES (?, 1, 'run.created', '', ?, '{}', x'7b7d', x'')",
+        [(id, begin + n) for n, id in enumerate(ids)],
+    )
+    seed.connection.executemany(
+        "INSERT INTO spend VALUES (?, 1, 1, 1, 0, 0)", [(f"run:{id}",) for id in ids]
+    )
+
+
+def work(connection: sqlite3.Connection, question: Callable[[], Any]) -> int:
+    """How much SQLite has to do for a question, in hundreds of its instructions."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connection.set_progress_handler(count, 100)
+    try:
+        question()
+    finally:
+        connection.set_progress_handler(None, 100)
+    return steps
+
+
+PAGES: dict[str, Callable[[Seed], Which]] = {
+    "all": lambda _: Which(),
+    "a workflow": lambda _: Which(workflow="flow_3"),
+    "a status": lambda _: Which(status=("failed",)),
+    "a status that nobody has": lambda _: Which(status=("stuck",)),
+    "several statuses": lambda _: Which(status=("queued", "pending", "running", "waiting")),
+    "a workflow and a status": lambda _: Which(workflow="flow_3", status=("failed",)),
+    "a workflow and a status nobody has": lambda _: Which(workflow="flow_3", status=("stuck",)),
+    "an attribute": lambda _: Which(attributes=(("customer", '"c7"'),)),
+    "the last hour": lambda seed: Which(since=seed.now - 3600),
+    "the last ten seconds": lambda seed: Which(since=seed.now - 10),
+    "a day that is past": lambda seed: Which(until=seed.now - 1500),
+    "children": lambda _: Which(parent="run_nobody"),
+}
+
+NONE = ("a status that nobody has", "a workflow and a status nobody has", "children")
+
+
+@pytest.fixture(scope="module")
+def sizes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Seed, Seed]]:
+    """A store with two thousand runs, and one with a hundred thousand."""
+    folder = tmp_path_factory.mktemp("many")
+    seeds = (Seed(folder / "small.db"), Seed(folder / "large.db"))
+    many(seeds[0], 2000)
+    many(seeds[1], 100_000)
+    yield seeds
+    for seed in seeds:
+        seed.connection.close()
+        seed.let_go()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_of_a_hundred_thousand_runs_costs_what_one_of_two_thousand_does(
+    sizes: tuple[Seed, Seed], name: str
+) -> None:
+    def cost(seed: Seed) -> int:
+        which = PAGES[name](seed)
+        page = run_page(seed.connection, which, 50)
+        assert len(page.rows) == (0 if name in NONE else min(page.found or 0, 50))
+        return work(seed.connection, lambda: run_page(seed.connection, which, 50))
+
+    small, large = (cost(seed) for seed in sizes)
+    # Counting what fits stops at a thousand; nothing else may depend on how many there are.
+    assert large <= small * 2 + 400, (small, large)
+
+
+def test_a_page_in_the_middle_costs_what_the_first_does(sizes: tuple[Seed, Seed]) -> None:
+    connection = sizes[1].connection
+    middle = connection.execute("SELECT id FROM runs ORDER BY id LIMIT 1 OFFSET 50000").fetchone()[
+        0
+    ]
+    first = work(connection, lambda: run_page(connection, Which(), 50))
+    assert work(connection, lambda: run_page(connection, Which(), 50, below=middle)) <= first * 2
+    assert work(connection, lambda: run_page(connection, Which(), 50, above=middle)) <= first * 2
+
+
+def test_a_search_looks_at_a_bounded_number_of_runs_and_says_where_it_stopped(
+    sizes: tuple[Seed, Seed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "SEARCHED", 50_000)
+    connection = sizes[1].connection
+    found = run_page(connection, Which(search="task number 99998"), 50)
+    assert [row.run.attributes["task"] for row in found.rows] == ["task number 99998"]
+    missed = run_page(connection, Which(search="task number 77 "), 50)
+    assert missed.rows == []
+    assert missed.searched_to is not None
+    assert missed.older is not None
+    older = run_page(connection, Which(search='task number 77"'), 50, below=missed.older)
+    assert [row.run.attributes["task"] for row in older.rows] == ["task number 77"]
+
+
+def test_the_pages_of_a_list_hold_each_run_once(seed: Seed) -> None:
+    many(seed, 230)
+    seen: list[str] = []
+    below = None
+    while True:
+        page = run_page(seed.connection, Which(), 50, below)
+        seen += [row.run.id for row in page.rows]
+        below = page.older
+        if below is None:
+            break
+    expected = [row[0] for row in seed.connection.execute("SELECT id FROM runs ORDER BY id DESC")]
+    assert seen == expected
+    back = run_page(seed.connection, Which(), 50, above=expected[100])
+    assert [row.run.id for row in back.rows] == expected[50:100]
+
+
+def test_counts_are_kept_as_runs_come_and_change(seed: Seed) -> None:
+    run = seed.run("order", 10, {})
+    seed.run("order", 9, {})
+    assert counts(seed.connection) == {"order": {"pending": 2}}
+    run.begin()
+    run.complete(None)
+    assert counts(seed.connection) == {"order": {"pending": 1, "completed": 1}}
+    seed.connection.execute("DELETE FROM runs WHERE id = ?", (run.id,))
+    assert counts(seed.connection) == {"order": {"pending": 1}}
+    assert run_page(seed.connection, Which(workflow="order"), 10).found == 1
+
+
+def test_a_store_from_before_gets_its_counts_when_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "old.db"
+    before = [found for found in schema.migrations() if found[0] < 5]
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "migrations", lambda: before)
+        schema.connect(path).close()
+    old = sqlite3.connect(path)
+    old.execute(
+        "INSERT INTO runs (id, workflow, version, status, first_message, created_at)"
+        " VALUES ('run_1', 'order', '1', 'waiting', 1, 0)"
+    )
+    old.commit()
+    old.close()
+    connection = schema.connect(path)
+    assert counts(connection) == {"order": {"waiting": 1}}
+    connection.close()
+
+
+def test_filters_narrow_the_list(seed: Seed) -> None:
+    for n in range(20):
+        run = seed.run(
+            "a" if n % 2 else "b", 1000 - n * 10, {}, attributes={"n": n, "half": n // 10}
+        )
+        if n % 5 == 0:
+            run.begin()
+            run.fail("ValueError", f"100% of {n}_x")
+    connection = seed.connection
+
+    def numbers(**which: Any) -> list[int]:
+        return [row.run.attributes["n"] for row in run_page(connection, Which(**which), 50).rows]
+
+    assert numbers(workflow="a", status=("failed",)) == [15, 5]
+    assert numbers(attributes=(("half", "1"), ("n", "12"))) == [12]
+    assert numbers(since=seed.now - 825) == [19, 18]
+    assert numbers(until=seed.now - 985) == [1, 0]
+    assert numbers(search="100% of 1") == [15, 10]
+    assert numbers(search="0_x") == [10, 0]
+    assert numbers(search="_x") == [15, 10, 5, 0]
+    ids = matching(connection, Which(workflow="a", status=("pending",)), 3)
+    found = [queries.get(connection, id) for id in ids]
+    assert [run.attributes["n"] for run in found if run is not None] == [19, 17, 13]
+
+
+def test_the_list_says_what_a_run_does_now(seed: Seed) -> None:
+    run = seed.run("order", 60, {"item": "apple"})
+    run.begin()
+    run.step("charge", {}, 1, 1.0)
+    key = run.open("ship", {})
+    run.event("step.retrying", key, {"attempt": 1, "error": {}, "next_at": 0})
+    (row,) = run_page(seed.connection, Which(), 5).rows
+    assert row.doing is not None
+    assert (row.doing.name, row.doing.attempt) == ("ship", 2)
+    assert row.input == b'{"item": "apple"}'
+    run.event("step.completed", key, {}, 1)
+    (row,) = run_page(seed.connection, Which(), 5).rows
+    assert row.doing is None
+
+
+def test_a_journal_is_read_without_its_payloads(seed: Seed) -> None:
+    run = seed.run("order", 60, {"item": "x" * 2_000_000})
+    run.begin()
+    run.step("test", {"attempt": 2}, {"passed": False, "summary": "1 failed"}, 1.0)
+    run.step("odd", {"attempt": "two"}, {"passed": "no"}, 1.0)
+    first, _, started, completed, odd, _ = journal.rows(seed.connection, run.id)
+    assert first.size > 2_000_000
+    assert started.round == 2
+    assert (completed.passed, completed.summary) == (False, "1 failed")
+    assert (odd.round, odd.passed) == (None, None)
+    piece = journal.payload(seed.connection, run.id, 1, 10, 5)
+    assert piece is not None
+    assert (piece.data, piece.size, piece.is_whole) == (b"xxxxx", first.size, False)
+    assert journal.payload(seed.connection, run.id, 99, 0, 5) is None
+
+
+def test_what_is_summed_up_about_calls_is_read_from_the_index_alone(seed: Seed) -> None:
+    for n in range(50):
+        cost = None if n == 3 else 0.001
+        seed.call("a/x", seed.now - n, 0.5 + n / 10, (100, 10), cost, reply="y" * 5000)
+    plan = seed.connection.execute("EXPLAIN QUERY PLAN " + calls.SUMS, (0,)).fetchall()
+    assert "COVERING INDEX calls_summed" in str(plan)
+    found = calls.sums(seed.connection, seed.now - 100)
+    assert sum(each.calls for each in found) == 50
+    assert sum(each.unpriced for each in found) == 1
+    assert sum(each.cost for each in found) == 49_000_000
+    slices = calls.over_time(seed.connection, seed.now - 60, 30)
+    assert {each.index for each in slices} == {0, 1, 2}
+    assert sum(each.calls for each in slices) == 50
+
+
+def test_who_waits_for_a_worker_is_told(seed: Seed) -> None:
+    run = seed.run("order", 60, {})
+    run.status("pending", due_at=seed.now - 30)
+    later = seed.run("order", 60, {})
+    later.status("waiting", due_at=seed.now + 500)
+    worker = seed.worker(1, "here", 100)
+    held = seed.run("report", 60, {})
+    held.begin(worker)
+    found = workers.state(seed.connection, seed.now)
+    (due,) = [each for each in found.due if each.workflow == "order"]
+    assert (due.runs, due.since, due.next_at) == (1, seed.now - 30, seed.now + 500)
+    assert [(each.worker.id, [run.id for run in each.runs]) for each in found.workers] == [
+        (worker, [held.id])
+    ]
+
+
+async def test_a_question_cannot_write_and_sees_one_moment(seed: Seed) -> None:
+    seed.run("order", 60, {})
+    seed.connection.execute("COMMIT")
+    reader = Inspection(seed.path)
+    try:
+
+        def ask(connection: sqlite3.Connection) -> tuple[Any, Any]:
+            before = counts(connection)
+            seed.connection.execute("BEGIN")
+            seed.run("order", 1, {})
+            seed.connection.execute("COMMIT")
+            return before, counts(connection)
+
+        before, after = await reader.ask(ask)
+        assert before == after == {"order": {"pending": 1}}
+        assert await reader.ask(counts) == {"order": {"pending": 2}}
+        with pytest.raises(Exception, match=r"can't be written|readonly"):
+            await reader.ask(lambda c: c.execute("DELETE FROM runs"))
+    finally:
+        reader.close()
