@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from holdfast.agents.repo.patches import sensitive
 from holdfast.cli.output import duration, plain, short
 from holdfast.cli.progress import Progress, cost_of, tokens_of
 from holdfast.cli.view import SYMBOLS
@@ -103,6 +104,9 @@ def told(repair: Repair, made: Mapping[str, str]) -> list[str]:
             lines.append(f"  ! {test.path}: {test.how}")
     if verdict.original is not None:
         lines.append(f"  ! with the tests as they were before: {verdict.original.summary}")
+    twice = sensitive(repair.patch)
+    if twice:
+        lines.append(f"  ! look twice at what acts by being there: {', '.join(twice)}")
     lines += [f"  note: {note}" for note in repair.base.notes]
     names = {"file": "patch", "commit": "commit", "branch": "branch", "applied": "applied to"}
     lines += [f"  {names[key]} {value}" for key, value in made.items()]

@@ -23,6 +23,7 @@ _BATCH = 512 * 1024
 _MOST_ENTRIES = 500
 _GIT_URL = re.compile(r"(?:https?|git|ssh|file)://|[\w.-]+@[\w.-]+:|.*\.git(?:#.*)?$")
 _GIT_LIMIT = 300.0
+_PROTOCOLS = "file:git:http:https:ssh"  # not ext::, fd:: and others, which run programs
 _SAFE_GIT = (
     "protocol.ext.allow=never",
     "core.hooksPath=/dev/null",
@@ -126,7 +127,7 @@ async def _git(folder: str, *words: str) -> None:
         *settings,
         *words,
         cwd=folder,
-        env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+        env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": _PROTOCOLS},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

@@ -15,6 +15,9 @@ from urllib.parse import urlsplit, urlunsplit
 from holdfast.errors import UsageError
 from holdfast.sandbox.sources import is_git
 
+_HELPER = re.compile(r"[\w+.-]+::")
+"""An address for a program of git's, `ext::…`: it could run anything."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -41,7 +44,7 @@ def find(given: str) -> Source:
         if _is_bare(root):
             return Source(f"file://{root}", None)
         return Source(str(root), root)
-    if is_git(given):
+    if is_git(given) and not _HELPER.match(given):
         return Source(given, None)
     raise UsageError(
         f"{given!r} is no folder here, and no git address",

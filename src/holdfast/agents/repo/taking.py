@@ -106,13 +106,7 @@ async def _disarm(workspace: Workspace) -> None:
 
 async def _set_nested_aside(workspace: Workspace, notes: list[str]) -> list[str]:
     """Submodules and other repos within stay as they are: no patch of this one can change them."""
-    found = await workspace.sandbox.run(
-        "find", ".", "-mindepth", "2", "-name", ".git", "-prune", "-print0",
-        cwd=ROOT, timeout=120, max_output="4mb",
-    )  # fmt: skip
-    marks = [name.removeprefix("./") for name in found.stdout.split("\0") if name]
-    folders = sorted(name.removesuffix("/.git") for name in marks)
-    folders = [name for name in folders if not DEPENDENCIES & set(name.split("/"))]
+    folders = await workspace.nested()
     for folder in folders:
         await workspace.sandbox.remove(f"{ROOT}/{folder}/.git")
     await workspace.exclude(folders)

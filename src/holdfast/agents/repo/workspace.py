@@ -18,6 +18,11 @@ from holdfast.sandbox import CommandResult, Network, Sandbox
 ROOT = "/workspace"
 OWN = "/home/user/.holdfast"
 _GIT = f"{OWN}/git"
+_EXCLUDE = f"{_GIT}/info/exclude"
+_NOT_INTO = (
+    "(", "-name", "node_modules", "-o", "-name", ".venv", "-o", "-name", "venv", ")",
+    "-prune", "-o",
+)  # fmt: skip
 _MOST_PATCH = 24 * 1024 * 1024
 _LIMIT = 120.0
 EXCLUDED = (
@@ -44,6 +49,8 @@ class Workspace:
 
     def __init__(self, sandbox: Sandbox, tree: str) -> None:
         self.sandbox, self.tree = sandbox, tree
+        self._aside: set[str] = set()
+        """Repos within, which are no part of any state."""
 
     @staticmethod
     async def open(
@@ -123,10 +130,32 @@ class Workspace:
     async def exclude(self, folders: Iterable[str]) -> None:
         """Leave these folders out of every state, beside what always is."""
         lines = [*EXCLUDED, *(f"/{_literal(folder)}/" for folder in folders)]
-        await self.sandbox.write_files({f"{_GIT}/info/exclude": "\n".join(lines) + "\n"})
+        await self.sandbox.write_files({_EXCLUDE: "\n".join(lines) + "\n"})
+
+    async def nested(self) -> list[str]:
+        """Folders with a `.git` of their own, those of dependencies aside."""
+        found = await self.sandbox.run(
+            "find", ".", "-mindepth", "2", *_NOT_INTO, "-name", ".git", "-prune", "-print0",
+            cwd=ROOT, timeout=_LIMIT, max_output="4mb",
+        )  # fmt: skip
+        names = [name.removeprefix("./") for name in found.stdout.split("\0") if name]
+        return sorted(name.removesuffix("/.git") for name in names)
+
+    async def _settle_nested(self) -> None:
+        """A repo that a command made within: left out, or part of ours if our files are in it."""
+        new = [folder for folder in await self.nested() if folder not in self._aside]
+        for folder in new:
+            if await self.names("--literal-pathspecs", "ls-files", "-z", "--", folder):
+                await self.sandbox.remove(f"{ROOT}/{folder}/.git")
+            else:
+                self._aside.add(folder)
+                known = (await self.sandbox.read_file(_EXCLUDE)).decode()
+                line = f"/{_literal(folder)}/"
+                await self.sandbox.write_files({_EXCLUDE: f"{known}{line}\n"})
 
     async def state(self) -> str:
         """The id of the files as they are now."""
+        await self._settle_nested()
         await self.ask("add", "--all", "--", ".")
         return (await self.ask("write-tree")).decode().strip()
 
