@@ -174,7 +174,7 @@ def _verdict(
     if report.missing:
         summary = f"{report.missing[0]} was not run"
         told = f"These tests were not run (skipped, or not reached): {', '.join(report.missing)}."
-        return failed(summary, told, (), "tests")
+        return failed(summary, told, report.missing, "tests")
     if report.asserts == 0:
         return failed(
             "the tests assert nothing", "The test file has no assertion that was run.", (), "tests"

@@ -133,10 +133,9 @@ async def _attempt(state: _Healing, attempt: int) -> bool:
         )
         if draft.problem:
             return state.no_verdict("tests", draft.problem)
-        if dispute and not _corrected(state, draft):
+        state.tests_stand = state.tests_stand or bool(dispute)
+        if not _taken(state, draft, "code" if dispute else "tests"):
             return False
-        if not dispute:
-            state.tests = draft
     assert state.tests is not None
     state.verdict = await run_tests(state.task, state.code.code, state.tests.code, attempt)
     state.problem = None
@@ -144,15 +143,16 @@ async def _attempt(state: _Healing, attempt: int) -> bool:
     return state.verdict.passed
 
 
-def _corrected(state: _Healing, draft: Draft) -> bool:
-    """Take the corrected tests, unless they check less than those that were disputed."""
-    assert state.tests is not None and state.verdict is not None
-    state.tests_stand = True
-    failing = state.verdict.failing
+def _taken(state: _Healing, draft: Draft, otherwise: Side) -> bool:
+    """Take the tests; corrected ones unless they check less. If not, go on with `otherwise`."""
+    failing = state.verdict.failing if state.verdict else ()
+    if state.tests is None or not failing:  # they were of no use at all: there is nothing to keep
+        state.tests = draft
+        return True
     kept = corrected(state.language, state.tests.code, draft.code, failing)
     if kept is None:
         weaker = "the corrected tests check less than before, so the old ones stand"
-        return state.no_verdict("code", weaker)
+        return state.no_verdict(otherwise, weaker)
     state.tests = replace(draft, code=kept)
     state.changes += failing
     return True

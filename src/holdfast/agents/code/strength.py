@@ -1,0 +1,151 @@
+"""How much tests check, as far as their text tells: to see whether new ones check less.
+
+An assertion counts if it says something about a value that is worked out, and is reached. What
+holds by itself (`assert True`, `x == x`, `… or True`), comes after a `return` or is swallowed by
+an `except` does not.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """Counts; more is stronger."""
+
+    asserts: int = 0
+    exact: int = 0
+    """Those that allow one value only, or one kind of error."""
+    cases: int = 0
+    """Of parametrized tests."""
+    silenced: bool = False
+    """Skipped, or expected to fail."""
+
+    def covers(self, other: Strength) -> bool:
+        """Whether nothing that the other checks is given up."""
+        more = self.asserts >= other.asserts and self.exact >= other.exact
+        return more and self.cases >= other.cases and (other.silenced or not self.silenced)
+
+
+# --- Python ---
+
+_SWALLOWING = ("AssertionError", "Exception", "BaseException")
+_EXACT_METHODS = re.compile(r"assert(\w*Equals?|Is|IsNone|True|False|Raises\w*|\w*Match)$")
+_LOOSE_METHODS = re.compile(r"assert(Not\w*|IsNot\w*|IsInstance)$")
+
+
+def of_python(tree: ast.AST) -> Strength:
+    """Of a test, or of a whole file."""
+    found = list(_reached(tree))
+    decorators = [d for node in ast.walk(tree) for d in getattr(node, "decorator_list", [])]
+    silenced = any(re.search(r"\b(skip|skipif|xfail)", ast.unparse(d)) for d in decorators)
+    return Strength(len(found), sum(map(_is_exact, found)), _cases(decorators), silenced)
+
+
+def _reached(node: ast.AST) -> Iterator[ast.expr]:
+    """The conditions and calls by which the statements under a node assert something."""
+    for field in ("body", "orelse", "finalbody"):
+        statements: Any = getattr(node, field, [])
+        if not isinstance(statements, list):
+            continue  # of a lambda
+        for statement in cast("list[ast.stmt]", statements):
+            yield from _asserted(statement)
+            if isinstance(statement, ast.Return | ast.Raise | ast.Continue | ast.Break):
+                break
+
+
+def _asserted(statement: ast.stmt) -> Iterator[ast.expr]:
+    if isinstance(statement, ast.Assert):
+        if not _holds_anyway(statement.test):
+            yield statement.test
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        if _called(statement.value).startswith("assert") and not _constant(statement.value):
+            yield statement.value
+    elif isinstance(statement, ast.With | ast.AsyncWith):
+        for item in statement.items:
+            call = item.context_expr
+            if isinstance(call, ast.Call) and re.search(r"[rR]aises", _called(call)):
+                yield call
+        yield from _reached(statement)
+    elif isinstance(statement, ast.If) and isinstance(statement.test, ast.Constant):
+        branch = statement.body if statement.test.value else statement.orelse
+        yield from _reached(ast.Module(branch, []))
+    elif not (isinstance(statement, ast.Try) and any(map(_swallows, statement.handlers))):
+        yield from _reached(statement)
+
+
+def _swallows(handler: ast.ExceptHandler) -> bool:
+    if any(isinstance(node, ast.Raise) for node in ast.walk(handler)):
+        return False
+    caught = "BaseException" if handler.type is None else ast.unparse(handler.type)
+    return any(name in caught for name in _SWALLOWING)
+
+
+def _holds_anyway(test: ast.expr) -> bool:
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        return any(isinstance(v, ast.Constant) and v.value for v in test.values)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        same = ast.dump(test.left) == ast.dump(test.comparators[0])
+        if same and isinstance(test.ops[0], ast.Eq | ast.Is | ast.LtE | ast.GtE):
+            return True
+    return _constant(test)
+
+
+def _constant(node: ast.AST) -> bool:
+    """Whether nothing in it is worked out by anything but the text itself."""
+    names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+    return not [name for name in names if name.id not in ("self", "pytest")]
+
+
+def _is_exact(asserted: ast.expr) -> bool:
+    if isinstance(asserted, ast.Call) and "aises" in _called(asserted):
+        kinds = [ast.unparse(each) for each in asserted.args[:1]]
+        return not any(kind in _SWALLOWING for kind in kinds)
+    if isinstance(asserted, ast.Call):
+        name = _called(asserted)
+        exact = name == "isclose" or _EXACT_METHODS.match(name) is not None
+        return exact and not _LOOSE_METHODS.match(name)
+    if isinstance(asserted, ast.UnaryOp):
+        return isinstance(asserted.op, ast.Not)
+    if isinstance(asserted, ast.BoolOp):
+        return isinstance(asserted.op, ast.And) and any(map(_is_exact, asserted.values))
+    if not isinstance(asserted, ast.Compare):
+        return False
+    left = asserted.left
+    near = isinstance(left, ast.Call) and _called(left) == "abs"
+    return isinstance(asserted.ops[0], (ast.Lt | ast.LtE) if near else (ast.Eq | ast.Is))
+
+
+def _called(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
+def _cases(decorators: list[ast.expr]) -> int:
+    found = 0
+    for decorator in decorators:
+        if isinstance(decorator, ast.Call) and _called(decorator) == "parametrize":
+            values = decorator.args[1] if len(decorator.args) > 1 else None
+            found += len(values.elts) if isinstance(values, ast.List | ast.Tuple) else 0
+    return found
+
+
+# --- node: by regular expressions, which is all there is ---
+
+_ASSERT = re.compile(r"\b(?:assert|expect)\b((?:\.\w+)*)\s*\(\s*([^()]*)")
+_EXACT = re.compile(r"\.(?:\w*[eE]qual|throws|rejects|match|toBe|toThrow)$")
+_LITERAL = re.compile(
+    r"\s*(?:true|[1-9]\d*|(['\"`])[^'\"`]+\1|(\d+|true|false|null|(['\"`])[^'\"`]*\3)\s*,\s*\2)\s*$"
+)
+_SILENCED = re.compile(r"\b(?:skip|todo)\b\s*(?:[:(]|\()")
+
+
+def of_node(code: str) -> Strength:
+    """Of a test, or of a whole file."""
+    calls = [match for match in _ASSERT.finditer(code) if not _LITERAL.match(match[2])]
+    exact = [match for match in calls if _EXACT.search(match[1]) and ".not" not in match[1].lower()]
+    return Strength(len(calls), len(exact), 0, _SILENCED.search(code) is not None)
