@@ -14,6 +14,7 @@ def check_configuration() -> None:
     if not config.given():
         return
     from holdfast.agents.code.settings import CodeSettings
+    from holdfast.agents.repo.settings import RepoSettings
     from holdfast.gateway.config import GatewayConfig
     from holdfast.runtime.settings import Settings
     from holdfast.sandbox.settings import SandboxSettings
@@ -24,4 +25,5 @@ def check_configuration() -> None:
     config.section("gateway", GatewayConfig)
     config.section("sandbox", SandboxSettings)
     config.section("code", CodeSettings)
+    config.section("repo", RepoSettings)
     config.section("server", ServerSettings)
