@@ -10,6 +10,7 @@ import pytest
 from agents.repo import repos
 from agents.repo.conftest import Repairing, edit, finish
 from agents.repo.repos import git, make
+from holdfast.sandbox import default_host
 
 LOOK = [("list_files", {"recursive": True}), ("search", {"pattern": "def |function "})]
 REPAIRS: dict[str, tuple[dict[str, str], list[Any], str]] = {
@@ -58,3 +59,15 @@ async def test_a_repo_with_failing_tests_is_repaired(
     patch = tmp_path / "it.patch"
     patch.write_bytes(result.patch.raw)
     git(repo, "apply", "--check", str(patch))
+
+
+async def test_the_strongest_backends_will_do_as_well(
+    repair: Repairing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = await default_host().probe("gvisor")
+    if not found.probe.works:
+        pytest.skip(f"gvisor does not work here: {found.probe.reason}")
+    monkeypatch.setenv("HOLDFAST_REPO_BACKEND", "gvisor")
+    repo = make(tmp_path / "slugs", repos.SLUGS)
+    result = await repair(repo, REPAIRS["pytest"][1])
+    assert result.passed and result.base.backend == "gvisor"
