@@ -300,6 +300,7 @@ async def test_processes_that_share_a_store_share_its_rates(tmp_path: Path) -> N
     assert 20 - passed - 0.01 <= wait <= 20  # twenty too many, at one a second
     assert await here.take_turn([Rate("q requests", 60, 40)]) == 0
     there.give_back([rates[0]])
+    await there.calls()  # behind what was given back, on the same thread
     assert await here.take_turn([Rate("p requests", 60, 1)]) == 0
     here.close()
     there.close()
