@@ -44,6 +44,9 @@ class SandboxWriter:
         self._news = threading.Condition()
         self._waiting: list[Write] = []
         self._busy = False
+        self._round = 0
+        """How many batches were begun; `_failed_in` is the last of them that failed."""
+        self._failed_in = 0
         self._hurry = False
         self._closing = False
         self._failure: StoreError | None = None
@@ -65,9 +68,10 @@ class SandboxWriter:
         with self._news:
             self._hurry = True
             self._failure = None
+            since = self._round  # what was begun before may fail for a reason that is gone by now
             self._news.notify_all()
             self._news.wait_for(
-                lambda: self._failure is not None or not (self._waiting or self._busy)
+                lambda: self._failed_in > since or not (self._waiting or self._busy)
             )
             self._hurry = False
             if self._failure is not None:
@@ -115,6 +119,7 @@ class SandboxWriter:
                 self._news.wait_for(lambda: self._closing or self._hurry, self._gather)
             batch, self._waiting = self._waiting, []
             self._busy = True
+            self._round += 1
             return batch
 
     def _written(self) -> None:
@@ -130,7 +135,7 @@ class SandboxWriter:
             known = isinstance(error, StoreError)
             self._failure = error if known else as_store_error(error, self.path)
             self._waiting = batch + self._waiting
-            self._busy = False
+            self._busy, self._failed_in = False, self._round
             self._news.notify_all()
             if not self._closing:
                 self._news.wait_for(lambda: self._closing or self._hurry, AGAIN)
