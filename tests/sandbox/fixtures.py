@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ def sandbox_state() -> Iterator[str]:
     """A state folder of this test process's own, under a short path."""
     folder = tempfile.mkdtemp(prefix="hf-")
     os.chmod(folder, 0o700)
-    os.environ["HOLDFAST_TEST_STATE"] = folder
+    support.state = Path(folder)
     yield folder
     if support._host is not None:
         support._host.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import http.server
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,13 +19,16 @@ from holdfast.sandbox import Host, MemoryObserver, Sandbox
 BACKENDS = ("namespace", "gvisor")
 _reasons: dict[str, str | None] = {}
 _host: Host | None = None
+state = Path()
+"""Where that host keeps its files: the fixture `sandbox_state` says. No variable of the
+environment, which every process a later test starts would inherit and refuse."""
 
 
 def shared_host() -> Host:
     """One host for all tests of this process: starting its fork server takes a moment."""
     global _host
     if _host is None or _host.closed:
-        _host = Host(Path(os.environ["HOLDFAST_TEST_STATE"]), pool=0)
+        _host = Host(state, pool=0)
     return _host
 
 
