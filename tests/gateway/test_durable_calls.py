@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from pydantic import BaseModel
 
-from holdfast import RunFailed, sleep, start, step, workflow
+from holdfast import FatalError, RunFailed, sleep, start, step, workflow
 from holdfast.gateway import Fail, ScriptedModel, generate_object, generate_text
 from holdfast.testing import Harness
 
@@ -60,6 +60,28 @@ async def test_a_call_in_a_step_is_no_step_of_its_own(harness: Harness):
         run = await start(flow)
         assert await run.result() == "answer"
         assert [s.name for s in await run.steps()] == ["ask"]
+
+
+async def test_a_run_that_failed_by_an_answer_asks_again_when_it_is_retried(harness: Harness):
+    with ScriptedModel("fickle", ["no", "yes"]) as model:
+
+        @step(retries=0)
+        async def ask() -> str:
+            reply = await generate_text("scripted/fickle", prompt="a")
+            if reply.text == "no":
+                raise FatalError("declined")
+            return reply.text
+
+        @workflow
+        async def flow() -> str:
+            return await ask()
+
+        run = await start(flow)
+        with pytest.raises(RunFailed, match="declined"):
+            await run.result()
+        await run.retry()
+        assert await run.result() == "yes"
+        assert len(model.requests) == 2
 
 
 class Answer(BaseModel):

@@ -21,6 +21,7 @@ from holdfast import (
     sleep,
     start,
     step,
+    step_context,
     wait_for_event,
     workflow,
     write_stream,
@@ -410,6 +411,31 @@ async def test_a_retried_run_goes_on_from_where_it_failed(harness: Harness):
     assert done[-3:] == ["fragile", "cleanup", "last"]
     with pytest.raises(Refused, match="only a failed run"):
         await run.retry()
+
+
+async def test_attempts_count_on_after_a_retry_and_are_granted_anew(harness: Harness):
+    attempts: list[int] = []
+
+    @step(retries=1, backoff="1s")
+    async def fragile() -> str:
+        attempts.append(step_context().attempt)
+        if len(attempts) < 6:
+            raise ValueError(str(len(attempts)))
+        return "whole"
+
+    @workflow
+    async def flow() -> str:
+        return await fragile()
+
+    run = await start(flow)
+    for message in ("2", "4"):
+        with pytest.raises(RunFailed, match=message):
+            await run.result()
+        assert (await run.steps())[0].status == "failed"
+        await run.retry()
+    assert await run.result() == "whole"
+    assert attempts == [1, 2, 3, 4, 5, 6]
+    assert [(s.status, s.attempts) for s in await run.steps()] == [("completed", 6)]
 
 
 async def test_a_retry_keeps_what_parallel_branches_did_after_the_failure(harness: Harness):

@@ -41,7 +41,7 @@ from holdfast.records import (
 )
 from holdfast.runtime import failures
 from holdfast.runtime.commands import Child, Command, StepCall, Timer, Wait, Webhook
-from holdfast.runtime.history import History, is_delivery
+from holdfast.runtime.history import History, Retrying, is_delivery
 from holdfast.runtime.replay import Cancelled, Completed, Execution, Failed
 from holdfast.runtime.steps import StepWork
 from holdfast.store.base import Append, Claim, Mail
@@ -255,9 +255,9 @@ class ActiveRun:
         """Begin to do something about a command."""
         engine, key = self.engine, command.key
         if isinstance(command, StepCall):
-            before = self._history.retrying.get(key)
-            attempts, next_at = (before.attempts, before.next_at) if before else (0, 0.0)
-            self._work[key] = StepWork(self, command, attempts, next_at)
+            tried = self._history.tried.get(key, 0)
+            before = self._history.retrying.get(key, Retrying(tried, 0.0))
+            self._work[key] = StepWork(self, command, tried, before)
         elif isinstance(command, Timer):
             self._work[key] = Alarm(engine, command.when, lambda: self._close(key, TIMER_FIRED))
         elif isinstance(command, Wait):

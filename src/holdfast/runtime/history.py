@@ -44,6 +44,9 @@ class History:
         """What to hand to the body, in order."""
         self.patches: set[str] = set()
         self.retrying: dict[str, Retrying] = {}
+        self.tried: dict[str, int] = {}
+        """Attempts of a step before the run was last retried: they count on from there, since
+        what is kept by attempt (model calls, pieces of a stream) belongs to one that failed."""
         self.edits: dict[str, bytes] = {}
         """Arguments that a fork has replaced, by the step's key."""
         self.consumed: set[int] = set()
@@ -56,7 +59,9 @@ class History:
         void: set[int] = set()
         for place in retries:
             void.update(journal[place].facts["void"])
-        self._revived.update(event.key for event in journal if event.seq in void)
+        for event in journal:
+            if event.seq in void:
+                self._revive(event)
         started = 0
         for place in retries:
             self._sort_until_retry(journal[started:place], journal[place], void)
@@ -93,11 +98,16 @@ class History:
         if event.type in COMMANDS and event.type != PATCH_MARKED:
             self._kept[event.key] = (event, event if completes_itself(event) else None)
         elif event.type == STEP_FAILED:
-            self._revived.add(event.key)  # what failed after the failure is tried again, too
+            self._revive(event)  # what failed after the failure is tried again, too
         elif event.type in COMPLETIONS and event.key in self._kept:
             self._kept[event.key] = (self._kept[event.key][0], event)
         elif event.type in COMPLETIONS:
             self.deliveries.append(event)
+
+    def _revive(self, event: Event) -> None:
+        self._revived.add(event.key)
+        if event.type == STEP_FAILED:
+            self.tried[event.key] = event.facts["attempts"]
 
     def _note(self, event: Event) -> None:
         if event.type == PATCH_MARKED:

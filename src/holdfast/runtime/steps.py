@@ -19,18 +19,22 @@ from holdfast.runtime.context import StepContext, set_step_context
 
 if TYPE_CHECKING:
     from holdfast.runtime.active import ActiveRun
+    from holdfast.runtime.history import Retrying
 
 
 class StepWork:
     """One step of one run, from its first attempt here to its end."""
 
-    def __init__(self, run: ActiveRun, command: StepCall, attempts: int, next_at: float) -> None:
+    def __init__(self, run: ActiveRun, command: StepCall, tried: int, before: Retrying) -> None:
+        next_at = before.next_at
         self.due_at: float | None = next_at
         """When the next attempt is due; None while one is under way."""
         self._run = run
         self._command = command
         self._step = command.step
-        self._attempts = attempts
+        self._attempts = before.attempts
+        self._tried = tried
+        """Of these, the ones that a retry of the run has forgiven."""
         self._timer: ClockTimer | None = None
         self._task: asyncio.Task[bytes] | None = None
         self._context: StepContext | None = None
@@ -151,11 +155,12 @@ class StepWork:
 
     def _failed(self, error: BaseException) -> None:
         final = isinstance(error, HoldfastError) and not error.passing
-        if final or self._attempts > self._step.retries:
+        counted = self._attempts - self._tried
+        if final or counted > self._step.retries:
             self._run.step_failed(self._command, error, self._attempts)
             return
         engine = self._run.engine
-        delay = self._step.backoff.delay(self._attempts, engine.luck())
+        delay = self._step.backoff.delay(counted, engine.luck())
         if isinstance(error, RetryableError) and error.retry_after is not None:
             delay = seconds(error.retry_after)
         next_at = engine.clock.now() + delay

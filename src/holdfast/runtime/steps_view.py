@@ -11,6 +11,7 @@ from holdfast.records import (
     CHILD_ENDED,
     CHILD_STARTED,
     RUN_COMPLETED,
+    RUN_RETRIED,
     STEP_CANCELLED,
     STEP_FAILED,
     STEP_RETRYING,
@@ -38,7 +39,13 @@ _KINDS: dict[str, Kind] = {
 def steps_of(journal: Sequence[Event]) -> list[Step]:
     """Everything the run did that takes time, in the order it began."""
     steps: dict[str, Step] = {}
+    failed: dict[int, str] = {}
     for event in journal:
+        if event.type == STEP_FAILED:
+            failed[event.seq] = event.key
+        elif event.type == RUN_RETRIED:
+            for key in {failed[seq] for seq in event.facts["void"] if seq in failed} & set(steps):
+                steps[key] = _taken_up_again(steps[key])
         kind = _KINDS.get(event.type)
         if kind is not None:
             name = event.facts.get("name", kind)
@@ -50,6 +57,11 @@ def steps_of(journal: Sequence[Event]) -> list[Step]:
         if kind == "webhook":
             steps[event.key] = replace(steps[event.key], status="completed", ended_at=event.at)
     return list(steps.values())
+
+
+def _taken_up_again(step: Step) -> Step:
+    """A step whose failure a retry of the run has voided."""
+    return replace(step, status="running", attempts=step.attempts + 1, error=None, ended_at=None)
 
 
 def _after(step: Step, event: Event) -> Step:
