@@ -39,7 +39,8 @@ async def all_events(
         place = page[-1].log if page else after or 0
         return Json({"events": [views.event_json(event) for event in shown], "after": place})
     feed.check_room()
-    return EventStream(feed.follow(after, types=query.type), settings.stall_seconds)
+    frames = feed.follow(after, types=query.type, touch=query.wanted())
+    return EventStream(frames, settings.stall_seconds)
 
 
 @router.post("/api/events", status_code=202, response_model=EventSent)

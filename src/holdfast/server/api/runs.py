@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import AsyncGenerator
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -28,7 +28,7 @@ from holdfast.server.asking import (
     wants_json,
 )
 from holdfast.server.bodies import StrictRoute
-from holdfast.server.live import Feed, last_event_id
+from holdfast.server.live import Feed, Touch, last_event_id
 from holdfast.server.replies import Json, encoded
 from holdfast.server.schemas import (
     ERRORS,
@@ -59,6 +59,7 @@ LONG_JOURNAL = 500
 """Longer ones are put together in a thread, so that runs don't wait for it."""
 RUN_ID = re.compile(r"run_[0-9A-HJKMNP-TV-Z]{26}")
 
+TouchKind = Literal["calls", "sandboxes", "commands", "egress", "approvals", "workers"]
 LastEventId = Annotated[
     str | None, Header(alias="Last-Event-ID", description="where a lost stream goes on from")
 ]
@@ -96,6 +97,19 @@ class EventsQuery(BaseModel):
         default=[], max_length=20, description="only types that begin so; repeatable"
     )
     limit: int = Field(default=200, ge=1, le=1000, description="of a page; a stream has no end")
+    touch: list[TouchKind] = Field(
+        default=[],
+        max_length=20,
+        description="in a stream, say with `event: touch` that something of these kinds began or "
+        "ended, which is not in the log; repeatable",
+    )
+    mark: str | None = Field(
+        default=None, max_length=16, description="of the state that is known, as our pages carry it"
+    )
+
+    def wanted(self) -> Touch | None:
+        """What is wanted beside the log."""
+        return Touch(self.touch, self.mark) if self.touch else None
 
 
 class StreamQuery(BaseModel):
@@ -176,7 +190,7 @@ async def run_events(
         shown = [e for e in page if not query.type or e.type.startswith(tuple(query.type))]
         return Json({"events": [views.event_json(event) for event in shown], "after": place})
     feed.check_room()
-    frames = feed.follow(after, run_id=run.id, types=query.type)
+    frames = feed.follow(after, run_id=run.id, types=query.type, touch=query.wanted())
     return EventStream(frames, settings.stall_seconds)
 
 
