@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -30,6 +31,7 @@ from holdfast.server.api import (
     health,
     hooks,
     models,
+    record,
     runs,
     steering,
     workflows,
@@ -42,6 +44,7 @@ from holdfast.server.refusals import refusal
 from holdfast.server.replies import from_http, unexpected
 from holdfast.server.security import HEADERS, Guard
 from holdfast.server.settings import ServerSettings
+from holdfast.store.inspection import Inspection
 from holdfast.store.sandboxes import SandboxRecords
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -73,12 +76,13 @@ def create_app(
     app.state.settings = settings
     app.state.gateway = gateway
     app.state.sandboxes = SandboxRecords(engine.store.name)
+    app.state.inspection = Inspection(Path(engine.store.name))
     app.state.gatekeeper = Gatekeeper(settings)
     app.state.feed = Feed(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams
     )
     for module in (
-        *(evaluate, workflows, runs, steering, approvals),
+        *(evaluate, workflows, runs, record, steering, approvals),
         *(events, hooks, models, health, login),
     ):
         app.include_router(module.router)
@@ -99,6 +103,7 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     yield
     await app.state.feed.close()
     await app.state.sandboxes.close()
+    app.state.inspection.close()
 
 
 async def _home(_request: Request) -> Response:

@@ -1,8 +1,7 @@
-"""Runs: list them, look at one, follow its events and streams."""
+"""Runs: list them, follow the events and streams of one. Its record is in `record`."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator
@@ -21,26 +20,16 @@ from holdfast.server.asking import (
     Accept,
     TheEngine,
     TheFeed,
-    TheGateway,
     TheRun,
-    TheSandboxes,
     TheSettings,
     wants_json,
 )
 from holdfast.server.bodies import StrictRoute
 from holdfast.server.live import Feed, Touch, last_event_id
 from holdfast.server.replies import Json, encoded
-from holdfast.server.schemas import (
-    ERRORS,
-    ChunkPage,
-    EventPage,
-    EventShown,
-    RunDetail,
-    RunPage,
-)
+from holdfast.server.schemas import ERRORS, ChunkPage, EventPage, EventShown, RunPage
 from holdfast.server.sse import EventStream
 from holdfast.store.base import RunFilter
-from holdfast.store.sandboxes import SandboxFilter
 
 router = APIRouter(prefix="/api/runs", tags=["runs"], route_class=StrictRoute, responses=ERRORS)
 
@@ -53,10 +42,6 @@ STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 LARGEST = 2**63 - 1
-MAX_CALLS = 10_000
-MAX_COMMANDS = 1000
-LONG_JOURNAL = 500
-"""Longer ones are put together in a thread, so that runs don't wait for it."""
 RUN_ID = re.compile(r"run_[0-9A-HJKMNP-TV-Z]{26}")
 
 TouchKind = Literal["calls", "sandboxes", "commands", "egress", "approvals", "workers"]
@@ -154,21 +139,6 @@ def attribute(text: str) -> tuple[str, Any]:
     except (ValueError, RecursionError):
         return name, value
     return name, parsed if isinstance(parsed, str | int | float | bool) else value
-
-
-@router.get("/{run_id}", response_model=RunDetail)
-async def show_run(
-    engine: TheEngine, gateway: TheGateway, sandboxes: TheSandboxes, run: TheRun
-) -> Response:
-    """A run with its steps, model calls and sandbox commands, and what they came to."""
-    journal = await engine.store.load(run.id)  # asked after the run: a result is in it
-    calls = await gateway.ledger.calls(run_id=run.id, limit=MAX_CALLS)
-    made = await sandboxes.list(SandboxFilter(run_id=run.id), limit=MAX_COMMANDS)
-    commands = await sandboxes.commands(run_id=run.id, limit=MAX_COMMANDS)
-    doings = views.Doings(calls[::-1], made.sandboxes[::-1], commands.commands)
-    if len(journal) > LONG_JOURNAL:
-        return await asyncio.to_thread(lambda: Json(views.run_detail(run, journal, doings)))
-    return Json(views.run_detail(run, journal, doings))
 
 
 @router.get("/{run_id}/events", response_model=EventPage, responses=STREAM)

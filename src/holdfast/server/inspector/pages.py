@@ -259,10 +259,7 @@ def static_url(name: str) -> str:
 
 def inspection(request: Request) -> Inspection:
     """The reader of the store that the application works on."""
-    state = request.app.state
-    if getattr(state, "inspection", None) is None:
-        state.inspection = Inspection(Path(state.engine.store.name))
-    return cast("Inspection", state.inspection)
+    return cast("Inspection", request.app.state.inspection)
 
 
 def mask(request: Request) -> Callable[[str], str]:
