@@ -123,3 +123,15 @@ async def asked_of_model(name: str) -> str:
 @workflow
 async def thoughtful(name: str) -> str:
     return await asked_of_model(name)
+
+
+@workflow
+async def halved() -> None:
+    """Leaves half a character wherever one can be left."""
+    set_attributes(task="half \ud800 a character")
+    await strange_file()
+
+
+@step(retries=1, backoff="1ms")
+async def strange_file() -> None:
+    raise FileNotFoundError("no file na\udcffme")

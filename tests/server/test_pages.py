@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import RunFailed, start
+
+from . import jobs
 from .conftest import TOKEN, Answer, Server, running
 
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -102,3 +105,27 @@ async def test_the_login_is_a_page_in_the_inspectors_look(guarded: Server) -> No
     for path in re.findall(r'(?:href|src)="(/static/[^"]+)"', page.text):
         assert (await guarded.get(path)).status == 200, path
     assert (await guarded.get(f"/login?token={TOKEN}")).status == 303
+
+
+async def test_pages_show_runs_with_half_characters(server: Server) -> None:
+    run = await start(jobs.halved)
+    with pytest.raises(RunFailed):
+        await run.result()
+    place = f"/runs/{run.id}"
+    for path in (
+        "/runs",
+        "/runs?q=half",
+        place,
+        f"{place}/transcript",
+        f"{place}/events",
+        f"{place}/json",
+    ):
+        answer = await server.get(path, headers=BROWSER)
+        assert answer.status == 200, path
+        assert "half ? a character" in answer.text or "na\\udcffme" in answer.text, path
+        mark = path.find("?")
+        data = f"{path}.json" if mark < 0 else f"{path[:mark]}.json{path[mark:]}"
+        assert (await server.get(data)).status == 200, data
+    shown = (await server.get(f"/api{place}")).json
+    assert shown["attributes"]["task"] == "half ? a character"
+    assert (await server.get(f"/api{place}/events", headers={"accept": "application/json"})).json
