@@ -109,7 +109,7 @@ def take(browser: Browser, served: Served, name: str) -> None:
     server = served.guarded_url if place == "/login" else served.url
     page.goto(server + place.format(**served.ids), wait_until="load")
     if page.locator("body").get_attribute("data-live"):
-        page.wait_for_function("document.getElementById('live').textContent === 'live'")
+        page.locator("#live[data-state=live]").wait_for()
     page.screenshot(path=IMAGES / f"inspector-{name}.png")
     context.close()
     print(f"inspector-{name}.png")
