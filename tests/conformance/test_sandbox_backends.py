@@ -431,17 +431,15 @@ async def test_what_a_command_and_its_sandbox_used_is_told_and_on_record(backend
             quick = await sandbox.run("true")
             burnt = await sandbox.run("sh", "-c", f"python3 -S -c '{BURN}'; true")  # a child's
             held = await sandbox.run("python", "-c", f"x = b'x' * {64 << 20}")
-            after = await sandbox.run("true")
     assert quick.cpu_seconds is not None and burnt.cpu_seconds is not None
     assert 0 < quick.cpu_seconds < burnt.cpu_seconds and burnt.cpu_seconds >= 0.25
-    peaks = [each.peak_memory for each in (quick, burnt, held, after)]
+    peaks = [each.peak_memory for each in (quick, burnt, held)]
     assert all(peak is not None and peak > 0 for peak in peaks)
     assert max(peaks) == held.peak_memory >= 64 << 20  # pyright: ignore
-    assert held.peak_memory - after.peak_memory > 32 << 20  # pyright: ignore - each has its own
     kept = observer.commands[held.id]
     assert (kept.cpu_seconds, kept.peak_memory) == (held.cpu_seconds, held.peak_memory)
     whole = observer.sandboxes[sandbox.id]
-    spent = sum(each.cpu_seconds or 0 for each in (quick, burnt, held, after))
+    spent = sum(each.cpu_seconds or 0 for each in (quick, burnt, held))
     assert whole.cpu_seconds is not None and whole.cpu_seconds >= spent * 0.99
     assert whole.peak_memory == held.peak_memory
 

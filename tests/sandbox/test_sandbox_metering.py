@@ -14,6 +14,7 @@ from holdfast.sandbox.base import Usage
 from holdfast.sandbox.metering import Metering, Use
 from holdfast.sandbox.namespace import processes
 from holdfast.sandbox.namespace.cgroups import Cgroup
+from sandbox.support import create
 
 MB = 1 << 20
 BURN = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
@@ -198,3 +199,12 @@ async def test_without_cgroups_the_agent_and_the_process_list_tell(tmp_path: Pat
         assert (await left.wait()).cpu_seconds is None  # ended unheard: nobody could tell
     finally:
         await host.aclose()
+
+
+async def test_each_command_has_a_peak_of_its_own(sandbox_state: str) -> None:
+    async with await create() as sandbox:
+        large = await sandbox.run("python", "-c", f"x = b'x' * {64 * MB}")
+        small = await sandbox.run("true")
+    assert large.peak_memory is not None and small.peak_memory is not None
+    assert small.peak_memory < 32 * MB < 64 * MB <= large.peak_memory
+    assert sandbox.record.peak_memory == large.peak_memory
