@@ -501,3 +501,15 @@ async def test_a_backup_made_while_runs_go_on_opens_and_goes_on_by_itself(tmp_pa
         await send_event("bad-store-go", "again")
         for number, run in enumerate(runs):
             assert await (await get_run(run.id)).result() == f"{number + 2} again"
+
+
+async def test_a_store_and_its_backup_are_for_their_owner_alone(tmp_path: Path) -> None:
+    store, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    async with open_engine(store, settings=QUICK) as engine:
+        await start(waits, 1)
+        await engine.store.backup(copy)
+        files = [store, copy, store.with_name("store.db-wal"), store.with_name("store.db-shm")]
+        assert [oct(file.stat().st_mode & 0o777) for file in files] == ["0o600"] * 4
+    store.chmod(0o640)
+    async with open_engine(store, settings=QUICK):
+        assert store.with_name("store.db-wal").stat().st_mode & 0o777 == 0o640
