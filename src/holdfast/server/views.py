@@ -237,6 +237,9 @@ def sandbox_json(sandbox: SandboxRecord) -> dict[str, Any]:
         "created_at": sandbox.created_at.timestamp(),
         "stopped_at": _seconds(sandbox.stopped_at),
         "stopped_because": sandbox.stopped_because,
+        "cpu_seconds": sandbox.cpu_seconds,
+        "peak_memory": sandbox.peak_memory,
+        "disk_used": sandbox.disk_used,
     }
 
 
@@ -256,6 +259,8 @@ def command_json(command: CommandRecord) -> dict[str, Any]:
         "exit_code": command.exit_code,
         "signal": command.signal,
         "seconds": command.seconds,
+        "cpu_seconds": command.cpu_seconds,
+        "peak_memory": command.peak_memory,
         "limits_hit": list(command.limits_hit),
         "stdout": command.stdout_tail,
         "stderr": command.stderr_tail,
