@@ -247,13 +247,13 @@ async def test_the_end_is_told_when_what_the_run_did_is_on_record(
 def _count_looks(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[None]:
     looks: list[None] = []
     beat = server.app.state.feed._touches._pulse
-    look = beat.look
+    has_changed = beat.has_changed
 
-    def counted() -> Any:
+    def counted() -> bool:
         looks.append(None)
-        return look()
+        return bool(has_changed())
 
-    monkeypatch.setattr(beat, "look", counted)
+    monkeypatch.setattr(beat, "has_changed", counted)
     return looks
 
 
