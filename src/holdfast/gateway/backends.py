@@ -85,4 +85,4 @@ class Backends:
 def encode(candidate: Candidate, request: Request, format: Origin) -> Json:
     """The request as this provider wants it."""
     quirks = candidate.provider.quirks
-    return FORMATS[format].encode_request(request.for_model(candidate.model), quirks)
+    return FORMATS[format].encode_request(request, quirks, model=candidate.model)

@@ -36,15 +36,20 @@ def head(path: str, host: str, headers: Mapping[str, str], size: int) -> bytes:
     return f"{text}\r\nContent-Length: {size}\r\n\r\n".encode()
 
 
-class Connection(asyncio.Protocol):
-    """`await send(…)`, then `status`, `headers` and `await read()` until it gives nothing."""
+class Connection(asyncio.BufferedProtocol):
+    """`await send(…)`, then `status`, `headers` and `await read()` until it gives nothing.
+
+    `buffer` is where bytes are read to; all connections of a loop can share one, since what is
+    read is parsed at once.
+    """
 
     status: int
     headers: dict[str, str]
     """Names in lower case; a repeated one is joined by commas."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffer: bytearray) -> None:
         self._loop = asyncio.get_running_loop()
+        self._buffer = memoryview(buffer)
         self._transport: asyncio.Transport = cast(Any, None)
         self._parser: Any = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[None] | None = None
@@ -129,13 +134,16 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if not self._busy or self.ended:
             self._fail(HttpFault("it speaks without being asked"))
             return
-        self._talk += len(data)
+        self._talk += nbytes
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._buffer[:nbytes])
         except httptools.HttpParserUpgrade:
             self._fail(HttpFault("it wants to speak another protocol"))
         except httptools.HttpParserError as error:

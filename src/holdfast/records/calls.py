@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 CallStatus = Literal["started", "completed", "failed", "interrupted", "unknown"]
 
@@ -24,9 +24,12 @@ class ProviderAttempt:
     """What a failed attempt may have cost, at worst, in US dollars."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallStart:
-    """What is known of a call before its first byte is sent."""
+class CallStart(NamedTuple):
+    """What is known of a call before its first byte is sent.
+
+    A tuple, as the call's end is: both are made for every call, and a frozen dataclass of so many
+    fields takes several times as long to make.
+    """
 
     id: str
     model: str
@@ -46,8 +49,7 @@ class CallStart:
     """The request as JSON, redacted; None when content is not kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnd:
+class CallEnd(NamedTuple):
     """How a call ended, and what it used."""
 
     status: CallStatus

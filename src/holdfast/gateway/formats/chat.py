@@ -49,9 +49,9 @@ class ChatFormat:
     name: Origin = "chat"
     path = "/chat/completions"
 
-    def encode_request(self, request: Request, quirks: Quirks) -> Json:
+    def encode_request(self, request: Request, quirks: Quirks, *, model: str | None = None) -> Json:
         messages = encode_messages(request.messages)
-        body: Json = {"model": request.model, "messages": messages}
+        body: Json = {"model": model or request.model, "messages": messages}
         if request.tools:
             body["tools"] = [_encode_tool(tool) for tool in request.tools]
         if request.tool_choice:
@@ -60,7 +60,7 @@ class ChatFormat:
             body["parallel_tool_calls"] = request.parallel_tools
         if request.max_tokens is not None:
             body[quirks.max_tokens_field] = request.max_tokens
-        body.update(sampling(request, quirks))
+        body.update(sampling(request, quirks, body["model"]))
         if request.stop:
             body["stop"] = list(request.stop)
         if request.seed is not None and quirks.seed:
