@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import Any, cast
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.gateway.messages import (
@@ -82,6 +82,7 @@ def slim(value: Any) -> Any:
     return found
 
 
+@settings(deadline=None)
 @given(requests)
 def test_a_request_has_the_text_that_json_gives_it(request: Request) -> None:
     """Keys of calls are made of it: another text would be another call after an upgrade."""
@@ -90,6 +91,7 @@ def test_a_request_has_the_text_that_json_gives_it(request: Request) -> None:
     assert request_text(request) == expected
 
 
+@settings(deadline=None)
 @given(completions)
 def test_an_answer_reads_back_as_it_was(completion: Completion) -> None:
     text = completion_text(completion)

@@ -70,7 +70,9 @@ class Backends:
     async def _outgoing(
         self, candidate: Candidate, request: Request, key: str | None, body: bytes | None
     ) -> Outgoing:
-        provider = await self.ready(candidate)
+        provider = candidate.provider
+        if provider.kind == "local":
+            provider = await self.ready(candidate)
         format: Origin = provider.formats[0]
         data = dumps(encode(candidate, request, format)) if body is None else body
         return Outgoing(provider, candidate.model, format, data, request.stream, key, {})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, cast
 
 import httptools
@@ -25,15 +26,26 @@ class HungUp(HttpFault):
     """The connection is gone before the answer was whole."""
 
 
+@lru_cache(512)
+def _lower(name: bytes) -> str:
+    return name.decode("latin-1").lower()
+
+
 def head(path: str, host: str, headers: Mapping[str, str], size: int) -> bytes:
     """The head of a request; raises ValueError for a header that would be more than one."""
+    return b"%bContent-Length: %d\r\n\r\n" % (_lines(path, host, tuple(headers.items())), size)
+
+
+@lru_cache(64)
+def _lines(path: str, host: str, headers: tuple[tuple[str, str], ...]) -> bytes:
+    """All lines but the one that differs from call to call."""
     lines = [f"POST {path} HTTP/1.1\r\nHost: {host}"]
-    lines.extend([f"{name}: {value}" for name, value in headers.items()])
+    lines.extend([f"{name}: {value}" for name, value in headers])
     text = "\r\n".join(lines)
     count = len(lines)
     if text.count("\n") != count or text.count("\r") != count or "\0" in text:
         raise ValueError("a header holds a line break")
-    return f"{text}\r\nContent-Length: {size}\r\n\r\n".encode()
+    return f"{text}\r\n".encode()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -185,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._begun:
             return  # a trailer
-        key, text = name.decode("latin-1").lower(), value.decode("utf-8", "surrogateescape")
+        key, text = _lower(name), value.decode("utf-8", "surrogateescape")
         known = self.headers.get(key)
         self.headers[key] = text if known is None else f"{known}, {text}"
 

@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Any, cast
 
 from holdfast.gateway.messages import (
+    Message,
     ReasoningPart,
     RefusalPart,
     ReplyPart,
@@ -35,13 +36,28 @@ _REPLY_PARTS: dict[str, Callable[..., ReplyPart]] = {
 
 def request_text(request: Request) -> str:
     """A request as compact JSON; streaming or not is no difference in what is asked."""
-    asked = request if not request.stream else replace(request, stream=False)
-    return _text(asked, True)
+    if _rest(request) == _SAID_NO_MORE:
+        return (
+            f'{{"messages":{_text(request.messages, True)},'
+            f'"model":{encode_basestring(request.model)}}}'
+        )
+    return _text(replace(request, stream=False) if request.stream else request, True)
 
 
 def completion_text(completion: Completion) -> str:
     """An answer as compact JSON."""
-    return _text(completion, False)
+    text = (
+        f'{{"parts":{_text(completion.parts, False)}'
+        f',"finish":{encode_basestring(completion.finish)}'
+        f',"model":{encode_basestring(completion.model)}'
+    )
+    if completion.usage is not None:
+        text += f',"usage":{_text(completion.usage, False)}'
+    if completion.id is not None:
+        text += f',"id":{_text(completion.id, False)}'
+    if completion.stop_sequence is not None:
+        text += f',"stop_sequence":{_text(completion.stop_sequence, False)}'
+    return text + "}"
 
 
 def completion_from_text(text: str | bytes) -> Completion:
@@ -61,9 +77,18 @@ _Field = tuple[str, Any]
 
 
 def _text(value: Any, ordered: bool) -> str:
-    """Exactly what `json.dumps` would write, without its making an encoder for each text."""
-    kind = cast("type[Any]", type(value))
+    """Exactly what `json.dumps` would write, without its making an encoder for each text.
+
+    What is said in most calls, a message of one text, is written without looking at its fields.
+    """
+    kind: Any = type(value)
+    if kind is Message and ordered:
+        return f'{{"parts":{_text(value.parts, ordered)},"role":{encode_basestring(value.role)}}}'
+    if kind is TextPart and value.cache is None:
+        return f'{{"text":{encode_basestring(value.text)},"type":"text"}}'
     if kind is tuple:
+        if len(value) == 1:
+            return f"[{_text(value[0], ordered)}]"
         return f"[{','.join([_text(one, ordered) for one in value])}]"
     if kind is str:
         return encode_basestring(value)
@@ -108,3 +133,10 @@ def _slim(value: Any) -> dict[str, Any]:
 _compact: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "default": _slim}
 _encode = json.JSONEncoder(**_compact).encode
 _encode_sorted = json.JSONEncoder(**_compact, sort_keys=True).encode
+_MORE = [
+    field.name
+    for field in dataclasses.fields(Request)
+    if field.name not in ("model", "messages", "stream")
+]
+_rest = attrgetter(*_MORE)
+_SAID_NO_MORE = _rest(Request("", ()))

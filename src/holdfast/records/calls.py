@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
@@ -68,7 +69,7 @@ class CallEnd(NamedTuple):
     charge: int = 0
     """Nanodollars counted against budgets: the cost, and the worst case of what is unclear."""
     charge_tokens: int = 0
-    prices: dict[str, Any] | None = None
+    prices: Mapping[str, Any] | None = None
     """The unit prices used, and the version of the data they came from."""
     latency: float = 0.0
     first_token: float | None = None
