@@ -81,7 +81,7 @@ def _text(value: Any, ordered: bool) -> str:
 
     What is said in most calls, a message of one text, is written without looking at its fields.
     """
-    kind: Any = type(value)
+    kind = cast("Any", type(value))
     if kind is Message and ordered:
         return f'{{"parts":{_text(value.parts, ordered)},"role":{encode_basestring(value.role)}}}'
     if kind is TextPart and value.cache is None:
