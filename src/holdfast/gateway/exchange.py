@@ -145,11 +145,6 @@ class Exchange:
     def _too_much(self, limit: int) -> BadReply:
         return BadReply(f"{self._provider} sent more than {limit} bytes", bought=True)
 
-    @property
-    def at_end(self) -> bool:
-        """Everything has been read."""
-        return self._answer is not None and self._answer.at_end
-
     async def _more(self) -> bytes:
         """The next bytes, waited for within the limit of the phase we are in."""
         assert self._answer is not None
@@ -171,11 +166,10 @@ class Exchange:
         if self.headers.get("content-encoding"):
             return b"".join([chunk async for chunk in self.chunks(limit)])
         limit = self._bounds.reply if limit is None else limit
-        body = await self._more()
-        while not self.at_end and (packed := await self._more()):
+        assert self._answer is not None
+        body = self._answer.take()  # a short answer comes whole, with its head
+        while not self._answer.at_end and len(body) <= limit and (packed := await self._more()):
             body += packed
-            if len(body) > limit:
-                break
         if len(body) > limit:
             raise self._too_much(limit)
         return body

@@ -96,6 +96,10 @@ class Connection(asyncio.BufferedProtocol):
             if self.ended:
                 return b""
             await self._news()
+        return self.take()
+
+    def take(self) -> bytes:
+        """What has come of the body and was not read yet; none if there is nothing."""
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._held = 0
