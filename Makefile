@@ -35,7 +35,7 @@ crash: $(STAMP) ## kill a worker at every write, and cut the power at every mome
 	@command -v strace >/dev/null || { echo "make crash needs strace: apt install strace (or dnf, pacman …)" >&2; exit 1; }
 	@$(BIN)/python -m pytest -q -s -n 0 tests/crash/long_power_cut.py tests/crash/long_kill_at_every_write.py
 
-bench: $(STAMP) .bench-venv/.ready ## measure, beside peers, in one run
+bench: $(STAMP) .bench-venv/.ready bench-gateway bench-sandbox ## measure everything, beside peers, in one run
 	@cd bench/runtime && ../../$(BIN)/python peers.py
 	@cd bench/runtime && ../../$(BIN)/python scale.py
 	@$(BIN)/python bench/code.py
@@ -59,7 +59,7 @@ format: $(STAMP) ## let ruff format and fix what it can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench-gateway: $(STAMP) ## the gateway against its peers (they get a .bench-venv of their own)
+bench-gateway: $(STAMP) .bench-venv/.ready ## the gateway against its peers
 	@$(BIN)/python bench/gateway.py
 
 gvisor: ## install gVisor's runsc, for the stronger sandbox backend (Debian, as root)

@@ -3,8 +3,8 @@
     make bench-gateway
 
 An instant fake upstream; one client at a time for latency, 32 at once for throughput. Peers
-(LiteLLM's proxy and library, pydantic-ai, the openai SDK) live in .bench-venv and are left out
-if they can't be installed. Rounds are interleaved, so that a noisy machine is noisy for all.
+(LiteLLM's proxy and library, pydantic-ai, the openai SDK) live in .bench-venv, which `make` makes,
+and are left out without it. Rounds are interleaved, so that a noisy machine is noisy for all.
 """
 
 from __future__ import annotations
@@ -34,21 +34,8 @@ MESSAGES = [{"role": "user", "content": "Why is the sky blue? Answer in a few se
 
 
 def peer_python() -> Path | None:
-    """The peers' own environment, made if need be."""
-    python = PEERS / "bin" / "python"
-    if not (PEERS / ".ready").exists():
-        print("making .bench-venv for the peers …", file=sys.stderr)
-        if not python.exists():
-            subprocess.run([sys.executable, "-m", "venv", str(PEERS)], check=True)
-        done = subprocess.run(
-            [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check",
-             "litellm[proxy]", "pydantic-ai-slim[openai]", "openai"],
-            stderr=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            return None
-        (PEERS / ".ready").touch()
-    return python
+    """The peers' own environment, if `make` has made it."""
+    return PEERS / "bin" / "python" if (PEERS / ".ready").exists() else None
 
 
 @contextmanager

@@ -184,6 +184,7 @@ def healed(seed: Seed, age: float, worker: str | None = None) -> SeededRun:
             run=run,
             step=("run_tests", key),
             network=("pypi.org:443",) if number == 1 else (),
+            used=(1.32 + number / 10, 46_100_000 + number * 740_000, 61_440 * number),
         )
         if number == 1:
             seed.egress(box, run.at + 0.3, "pypi.org", 443, True, "allowed")
@@ -195,6 +196,7 @@ def healed(seed: Seed, age: float, worker: str | None = None) -> SeededRun:
             ("python", "-m", "pytest", "-q", "test_solution.py"),
             code=0 if passed else 1,
             stdout=output,
+            used=(1.29 + number / 10, 46_100_000 + number * 740_000),
         )
         result = {
             "passed": passed,
@@ -426,6 +428,8 @@ def fill(seed: Seed) -> dict[str, str]:
     )
     queued.status("queued")
     ids["running"] = under_way(seed, mine).id
+    lost = seed.sandbox(seed.now - 5400, 240, because="process died")
+    ids["lost"] = lost.id
     live = seed.sandbox(
         seed.now - 21, None, backend="gvisor", isolation="a user-space kernel (gVisor)"
     )
@@ -435,6 +439,7 @@ def fill(seed: Seed) -> dict[str, str]:
         3.4,
         ("npm", "ci", "--ignore-scripts"),
         stdout="added 212 packages in 3s\n",
+        used=(3.1, 214_900_000),
     )
     seed.command(
         live,
@@ -444,6 +449,7 @@ def fill(seed: Seed) -> dict[str, str]:
         ended="timed_out",
         stderr="heap at 480 MB\n",
         limits=("time",),
+        used=(8.8, 508_200_000),
     )
     ids["sandbox"] = live.id
     seed.limit("day:" + _day(seed.now), usd=20)

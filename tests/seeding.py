@@ -203,7 +203,9 @@ class Seed:
         isolation: str = "Linux namespaces and seccomp; the kernel is shared",
         network: tuple[str, ...] = (),
         because: str = "closed",
+        used: tuple[float, int, int] | None = None,
     ) -> SandboxRecord:
+        """`used`: seconds of CPU, bytes of memory at the most, bytes of files at the end."""
         record = SandboxRecord(
             id=new_id("sbx", at=at, entropy=self.entropy()),
             backend=backend,
@@ -225,7 +227,15 @@ class Seed:
         )
         sandbox_rows.add_sandbox(self.connection, self.owner.id, record)
         if seconds is not None:
-            record = replace(record, stopped_at=_moment(at + seconds), stopped_because=because)
+            cpu, peak, files = used or (None, None, None)
+            record = replace(
+                record,
+                stopped_at=_moment(at + seconds),
+                stopped_because=because,
+                cpu_seconds=cpu,
+                peak_memory=peak,
+                disk_used=files,
+            )
             sandbox_rows.stop_sandbox(self.connection, record)
         return record
 
@@ -241,7 +251,9 @@ class Seed:
         stdout: str = "",
         stderr: str = "",
         limits: tuple[str, ...] = (),
+        used: tuple[float, int] | None = None,
     ) -> None:
+        """`used`: seconds of CPU, bytes of memory at the most."""
         record = CommandRecord(
             id=new_id("cmd", at=at, entropy=self.entropy()),
             sandbox_id=sandbox.id,
@@ -267,6 +279,8 @@ class Seed:
             stderr_bytes=len(stderr),
             stdout_tail=stdout,
             stderr_tail=stderr,
+            cpu_seconds=used[0] if used else None,
+            peak_memory=used[1] if used else None,
         )
         sandbox_rows.end_command(self.connection, done)
 

@@ -128,6 +128,38 @@ def test_a_call_and_a_sandbox_are_a_link_away_from_their_step(demo: Demo, visit:
     expect(page.locator("main")).to_contain_text("refused: a link-local address")
 
 
+def test_what_a_sandbox_used_stands_beside_its_limits(demo: Demo, visit: Visit) -> None:
+    page = visit.page
+    page.goto(f"{demo.url}/runs/{demo.ids['passed']}?step=0%2F2")
+    panel = page.get_by_role("complementary", name="Selected step")
+    expect(panel).to_contain_text("CPU 1.4 s · memory 44.7 MiB")
+    panel.get_by_role("link", name="sbx_").click()
+    aside = page.get_by_role("complementary", name="Limits, use and network")
+    expect(aside).to_contain_text("1.4 s on 1 processor at most")
+    expect(aside).to_contain_text("44.7 MiB of 512 MiB")
+    expect(aside).to_contain_text("60 KiB of 1 GiB")
+    expect(aside.get_by_role("img", name="9 % of its memory")).to_be_visible()
+    # Of one that lives, what its commands used; its files are counted when it stops.
+    page.goto(f"{demo.url}/sandboxes/{demo.ids['sandbox']}")
+    expect(aside).to_contain_text("11.9 s on 1 processor at most")
+    expect(aside).to_contain_text("484.7 MiB of 512 MiB")
+    expect(aside).to_contain_text("not known yet of 1 GiB")
+
+
+def test_what_nobody_could_tell_is_shown_as_unknown(demo: Demo, visit: Visit) -> None:
+    page = visit.page
+    page.goto(f"{demo.url}/sandboxes")
+    row = page.locator(f"tr[data-key={demo.ids['lost']}]")
+    expect(row).to_contain_text("unknown of 512 MiB")
+    page.goto(f"{demo.url}/sandboxes/{demo.ids['lost']}")
+    aside = page.get_by_role("complementary", name="Limits, use and network")
+    expect(aside).to_contain_text("unknown on 1 processor at most")
+    expect(aside).to_contain_text("unknown of 512 MiB")
+    expect(aside).to_contain_text("unknown of 1 GiB")
+    told = demo.ask(f"/sandboxes/{demo.ids['lost']}.json")
+    assert (told["cpu_seconds"], told["peak_memory"], told["disk_used"]) == (None, None, None)
+
+
 def test_filters_of_runs_are_in_the_address(demo: Demo, visit: Visit) -> None:
     page = visit.page
     page.goto(f"{demo.url}/runs")

@@ -420,3 +420,37 @@ async def test_two_sandboxes_know_nothing_of_one_another(backend: str) -> None:
         seen = await two.shell("ls /workspace /tmp; ps ax 2>/dev/null | grep -c '[s]leep 60'")
         assert seen.stdout.split() == ["/tmp:", "/workspace:", "0"]
         assert running.running
+
+
+BURN = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+
+
+async def test_what_a_command_and_its_sandbox_used_is_told_and_on_record(backend: str) -> None:
+    with observed(shared_host()) as observer:
+        async with await create(backend, memory="512mb") as sandbox:
+            quick = await sandbox.run("true")
+            burnt = await sandbox.run("sh", "-c", f"python3 -S -c '{BURN}'; true")  # a child's
+            held = await sandbox.run("python", "-c", f"x = b'x' * {64 << 20}")
+    assert quick.cpu_seconds is not None and burnt.cpu_seconds is not None
+    assert 0 < quick.cpu_seconds < burnt.cpu_seconds and burnt.cpu_seconds >= 0.25
+    peaks = [each.peak_memory for each in (quick, burnt, held)]
+    assert all(peak is not None and peak > 0 for peak in peaks)
+    assert max(peaks) == held.peak_memory >= 64 << 20  # pyright: ignore
+    kept = observer.commands[held.id]
+    assert (kept.cpu_seconds, kept.peak_memory) == (held.cpu_seconds, held.peak_memory)
+    whole = observer.sandboxes[sandbox.id]
+    spent = sum(each.cpu_seconds or 0 for each in (quick, burnt, held))
+    assert whole.cpu_seconds is not None and whole.cpu_seconds >= spent * 0.99
+    assert whole.peak_memory == held.peak_memory
+
+
+async def test_commands_beside_each_other_are_told_apart(backend: str) -> None:
+    async with await create(backend, memory="512mb") as sandbox:
+        busy, idle = await asyncio.gather(
+            sandbox.run("python", "-c", f"x = b'x' * {64 << 20}\n{BURN}"),
+            sandbox.run("sleep", "0.4"),
+        )
+    assert busy.cpu_seconds is not None and idle.cpu_seconds is not None
+    assert busy.cpu_seconds >= 0.2 and idle.cpu_seconds < busy.cpu_seconds / 2
+    assert busy.peak_memory is not None and busy.peak_memory >= 64 << 20
+    assert idle.peak_memory is not None and idle.peak_memory < 64 << 20

@@ -93,6 +93,8 @@ async def main():
     said = []
     r = await box.run("sh", "-c", "cat mine; echo err >&2; exit 5", on_stdout=said.append)
     out["run"] = [r.stdout, r.stderr, r.exit_code, "".join(said)]
+    used = await box.run("python", "-c", "x = b'x' * (48 << 20)")
+    out["used"] = [used.cpu_seconds, used.peak_memory]
     out["stdin"] = (await box.run("cat", stdin="in")).stdout
     out["memory"] = (await box.run("python", "-c", "x = bytearray(10**9)")).ended
     bg = await box.start("sleep", "60"); await bg.kill(); out["killed"] = (await bg.wait()).signal
@@ -118,8 +120,12 @@ async def test_a_sandbox_is_used_and_stopped_from_another_process() -> None:
     assert told["same"] and told["backend"] == "namespace"
     assert told["run"] == ["content", "err\n", 5, "content"]
     assert told["stdin"] == "in" and told["memory"] == "out_of_memory" and told["killed"] == 9
+    cpu, peak = told["used"]  # as the process that holds it counts them
+    assert cpu > 0 and 48 << 20 <= peak <= 128 << 20
     await until(lambda: sandbox.id not in host.sandboxes)
     assert sandbox.record.stopped_because == "by another"
+    assert sandbox.record.cpu_seconds > cpu  # pyright: ignore[reportOperatorIssue]
+    assert sandbox.record.peak_memory == 128 << 20  # of the one that ran out of it
     with pytest.raises(NotFound):
         await Sandbox.get(sandbox.id, host=host)
 

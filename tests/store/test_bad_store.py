@@ -361,9 +361,13 @@ def fill(folder: Path) -> Path:
     return path
 
 
+may_go_on = asyncio.Event()
+
+
 @step
 async def large(number: int) -> str:
-    await asyncio.sleep(0)
+    if number:  # the first is recorded, and the rest come when the test has filled the disk
+        await may_go_on.wait()
     return f"{number}" * 20_000
 
 
@@ -394,10 +398,12 @@ async def test_a_full_disk_refuses_starts_and_keeps_what_runs_have(
             ballast.unlink()
             await send_event("bad-store-go", "yes")
             assert await first.result() == "3 yes"
+            may_go_on.clear()
             run = await start(large_results, 9)
             await until(lambda: _some_steps(run))
             ballast = fill(folder)
             caplog.clear()
+            may_go_on.set()
             async with asyncio.timeout(20):
                 while "trying again" not in caplog.text:
                     await asyncio.sleep(0.01)
@@ -501,3 +507,15 @@ async def test_a_backup_made_while_runs_go_on_opens_and_goes_on_by_itself(tmp_pa
         await send_event("bad-store-go", "again")
         for number, run in enumerate(runs):
             assert await (await get_run(run.id)).result() == f"{number + 2} again"
+
+
+async def test_a_store_and_its_backup_are_for_their_owner_alone(tmp_path: Path) -> None:
+    store, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    async with open_engine(store, settings=QUICK) as engine:
+        await start(waits, 1)
+        await engine.store.backup(copy)
+        files = [store, copy, store.with_name("store.db-wal"), store.with_name("store.db-shm")]
+        assert [oct(file.stat().st_mode & 0o777) for file in files] == ["0o600"] * 4
+    store.chmod(0o640)
+    async with open_engine(store, settings=QUICK):
+        assert store.with_name("store.db-wal").stat().st_mode & 0o777 == 0o640

@@ -63,6 +63,8 @@ ENDED = replace(
     stdout_bytes=70_000,
     stdout_tail="é\0…end",
     stdout_cut=4464,
+    cpu_seconds=1.25,
+    peak_memory=41 << 20,
 )
 ATTEMPT = EgressRecord(
     "sbx_1", NOON, "packages.example", 443, True, "rule", "192.0.2.1", 10, 20, "run_1"
@@ -85,7 +87,14 @@ def begin(record: CommandRecord) -> object:
 
 
 async def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
-    stopped = replace(BOX, stopped_at=NOON + timedelta(seconds=5), stopped_because="stopped")
+    stopped = replace(
+        BOX,
+        stopped_at=NOON + timedelta(seconds=5),
+        stopped_because="stopped",
+        cpu_seconds=2.5,
+        peak_memory=90 << 20,
+        disk_used=0,
+    )
     write(
         tmp_path / "a.db",
         add(BOX),

@@ -22,6 +22,7 @@ from typing import Any
 
 from holdfast.cli import output
 from holdfast.errors import UsageError
+from holdfast.records.sandboxes import SandboxRecord
 from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver, leftovers, remote
 from holdfast.sandbox.control import as_json
 from holdfast.sandbox.snapshots import list_snapshots
@@ -156,6 +157,8 @@ def _as_json(sandbox_id: str, result: CommandResult) -> dict[str, Any]:
         "exit_code": result.exit_code,
         "signal": result.signal,
         "seconds": round(result.seconds, 6),
+        "cpu_seconds": None if result.cpu_seconds is None else round(result.cpu_seconds, 6),
+        "peak_memory": result.peak_memory,
         "limits_hit": sorted(limit.value for limit in result.limits_hit),
         "stdout": result.stdout,
         "stderr": result.stderr,
@@ -175,16 +178,24 @@ async def _list(options: argparse.Namespace) -> int:
             record.id,
             record.backend,
             f"{(now - record.created_at).total_seconds():.0f} s",
-            f"{record.memory >> 20} MB",
+            "" if record.cpu_seconds is None else f"{record.cpu_seconds:.1f} s",
+            _of_memory(record),
             ", ".join(record.network) or "none",
             record.run_id or "",
         )
         for record in found
     ]
-    output.table(("SANDBOX", "BACKEND", "AGE", "MEMORY", "NETWORK", "RUN"), rows)
+    output.table(("SANDBOX", "BACKEND", "AGE", "CPU", "MEMORY", "NETWORK", "RUN"), rows)
     for id in told.silent:
         output.note(f"{id}: its process does not answer")
     return 0
+
+
+def _of_memory(record: SandboxRecord) -> str:
+    """The most it has held, where that is known, of what it may hold."""
+    limit = f"{record.memory >> 20} MB"
+    held = record.peak_memory
+    return limit if held is None else f"{held / (1 << 20):.0f} of {limit}"
 
 
 async def _exec(options: argparse.Namespace) -> int:

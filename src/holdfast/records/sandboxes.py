@@ -36,6 +36,12 @@ class SandboxRecord:
     attempt: int | None = None
     stopped_at: datetime | None = None
     stopped_because: str | None = None
+    cpu_seconds: float | None = None
+    """What it used, known once it has stopped: None where nobody could tell."""
+    peak_memory: int | None = None
+    """The most it held at once, files included; to be seen beside `memory`."""
+    disk_used: int | None = None
+    """Bytes of its files at the end; to be seen beside `disk`."""
 
     @property
     def live(self) -> bool:
@@ -72,6 +78,10 @@ class CommandRecord:
     stdout_cut: int = 0
     """Bytes before the tail that are not kept here."""
     stderr_cut: int = 0
+    cpu_seconds: float | None = None
+    """User and system time, its children's included; None where nobody could tell."""
+    peak_memory: int | None = None
+    """The most memory that was held while it ran, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)

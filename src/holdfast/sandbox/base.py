@@ -45,10 +45,16 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Counts of what the kernel refused or killed, as far as the backend can tell."""
+    """What the host's kernel counted of a sandbox, as far as the backend can tell."""
 
     memory_kills: int = 0
     process_refusals: int = 0
+    cpu_seconds: float | None = None
+    """User and system time of all its processes so far; None if the kernel does not tell."""
+    peak_memory: int | None = None
+    """The most it held at once, files included, since `Instance.restart_peak`; in bytes."""
+    disk_used: int | None = None
+    """Bytes of its files now."""
 
 
 @dataclass(slots=True)
@@ -94,7 +100,16 @@ class Instance(Protocol):
         """A descriptor of the folder with what the sandbox changed, if there is one."""
         ...
 
-    def usage(self) -> Usage: ...
+    def usage(self, *, thorough: bool = False) -> Usage:
+        """What the kernel counts; `thorough` also asks what takes a moment to find out.
+
+        Still answered once it is destroyed: with what was so at the end.
+        """
+        ...
+
+    def restart_peak(self) -> bool:
+        """Count the highest memory anew from now on; whether that is possible."""
+        ...
 
     def kill(self) -> None:
         """End every process of the sandbox, at once."""

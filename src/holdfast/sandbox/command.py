@@ -17,6 +17,7 @@ from typing import Literal
 from holdfast.errors import SandboxGone
 from holdfast.sandbox.channel import Channel
 from holdfast.sandbox.inside.frames import Header
+from holdfast.sandbox.metering import Use
 from holdfast.sandbox.results import CommandResult, Ended, Limit
 
 Stream = Literal["stdout", "stderr"]
@@ -44,6 +45,8 @@ class Judge:
     """How a command ended whose sandbox is no more."""
     refine: Callable[[Ended, int | None], tuple[Ended, frozenset[Limit]]]
     """How it really ended, and which limits were reached, given how the agent saw it."""
+    use: Callable[[object, object], Use]
+    """What it used, given what the agent says of time and memory."""
 
 
 class Command:
@@ -106,7 +109,9 @@ class Command:
             self._finish(header)
         elif event == "gone":
             self._settle(header)
-            self._end(self._judge.why_gone(), None, None, frozenset())
+            if not self._result.done():
+                used = self._judge.use(None, None)
+                self._end(self._judge.why_gone(), None, None, frozenset(), used)
 
     def _settle(self, header: Header) -> None:
         if not self.started.done():
@@ -138,6 +143,8 @@ class Command:
             self._channel.tell("kill", command=self.key, how=Ended.STOPPED.value)
 
     def _finish(self, header: Header) -> None:
+        if self._result.done():
+            return
         try:
             ended = Ended(str(header.get("how")))
         except ValueError:
@@ -149,13 +156,17 @@ class Command:
             limits |= {Limit.DISK}
         if header.get("inodes_full") and not (ended is Ended.EXITED and code == 0):
             limits |= {Limit.INODES}
-        self._end(ended, code, killer if isinstance(killer, int) else None, limits)
+        used = self._judge.use(header.get("cpu"), header.get("peak"))
+        self._end(ended, code, killer if isinstance(killer, int) else None, limits, used)
 
     def _end(
-        self, ended: Ended, code: int | None, killer: int | None, limits: frozenset[Limit]
+        self,
+        ended: Ended,
+        code: int | None,
+        killer: int | None,
+        limits: frozenset[Limit],
+        used: Use,
     ) -> None:
-        if self._result.done():
-            return
         self._channel.drop(self.key)
         for stream in self._callbacks:
             self._tell(stream, b"", final=True)
@@ -169,6 +180,8 @@ class Command:
             stderr_bytes=self._gathered("stderr"),
             seconds=time.monotonic() - self._began,
             limits_hit=limits,
+            cpu_seconds=used.cpu_seconds,
+            peak_memory=used.peak_memory,
         )
         self._result.set_result(result)
         self._news.set()

@@ -16,6 +16,7 @@ from holdfast.sandbox.base import Instance
 from holdfast.sandbox.channel import Channel, file_error
 from holdfast.sandbox.command import Command, Judge, OnText
 from holdfast.sandbox.entries import of_step, with_end
+from holdfast.sandbox.metering import Meter, Metering
 from holdfast.sandbox.namespace.view import WORKSPACE
 from holdfast.sandbox.observer import Observer
 from holdfast.sandbox.results import CommandResult, Ended, Limit
@@ -50,11 +51,13 @@ class Commands:
         instance: Instance,
         channel: Channel,
         *,
+        metering: Metering,
         tell: Tell,
         stop: Callable[[str], object],
         why_stopped: Callable[[], str | None],
     ) -> None:
         self._sandbox_id, self._instance, self._channel = sandbox_id, instance, channel
+        self._metering = metering
         self._tell, self._stop, self._why_stopped = tell, stop, why_stopped
         self._running: dict[str, CommandRecord] = {}
 
@@ -88,11 +91,12 @@ class Commands:
             whole = with_end(record, result, command.written)
             self._tell(lambda observer: observer.command_ended(whole))
 
+        meter = self._metering.begin()
         command = Command(
             record.id,
             argv,
             self._channel,
-            self._judge(),
+            self._judge(meter),
             max_output=most,
             keep_latest=asked.keep_latest,
             on_stdout=asked.on_stdout,
@@ -108,7 +112,13 @@ class Commands:
             "timeout": limit,
             "max_output": None if asked.keep_latest else most,
         }
-        await self._channel.post("run", header, b"", command.receive, numbered=command.take_number)
+        try:
+            await self._channel.post(
+                "run", header, b"", command.receive, numbered=command.take_number
+            )
+        except SandboxGone:
+            meter.drop()
+            raise
         told = await command.started
         if told["ev"] == "gone":
             raise SandboxGone(
@@ -116,6 +126,7 @@ class Commands:
             )
         if told["ev"] == "error":
             self._channel.drop(command.key)
+            meter.drop()
             failure = file_error(told)
             raise CommandNotStarted(failure.message, errno=failure.errno, path=failure.path)
         return command
@@ -130,8 +141,8 @@ class Commands:
     def _agent_failed(self) -> None:
         self._stop("a command's time limit passed and the sandbox did not end it")
 
-    def _judge(self) -> Judge:
-        before = self._instance.usage()
+    def _judge(self, meter: Meter) -> Judge:
+        before = meter.before
 
         def refine(ended: Ended, code: int | None) -> tuple[Ended, frozenset[Limit]]:
             if ended is Ended.EXITED and code == 0:
@@ -151,7 +162,7 @@ class Commands:
                 return Ended.OUT_OF_MEMORY
             return Ended.STOPPED
 
-        return Judge(why_gone, refine)
+        return Judge(why_gone, refine, meter.end)
 
 
 TIME_LIMIT = "time limit"

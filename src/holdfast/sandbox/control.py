@@ -16,8 +16,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError, SandboxGone, UsageError
 from holdfast.sandbox.inside import frames
+from holdfast.sandbox.metering import Meter
 
 if TYPE_CHECKING:
     from holdfast.sandbox.host import Host
@@ -95,7 +96,7 @@ class _Connection:
             self._writer.write(frames.encode(header, payload))
 
     async def _list(self, _: frames.Header) -> dict[str, Any]:
-        return {"sandboxes": [as_json(s.record) for s in self._host.sandboxes.values()]}
+        return {"sandboxes": [as_json(s.measured()) for s in self._host.sandboxes.values()]}
 
     async def _attach(self, header: frames.Header) -> dict[str, Any]:
         self._sandbox = self._host.get(str(header.get("sandbox")))
@@ -116,22 +117,36 @@ class _Connection:
     async def _relay(self, key: int, header: frames.Header, payload: bytes) -> None:
         if self._sandbox is None:
             raise UsageError("attach to a sandbox first")
-        channel, before = self._sandbox.channel, self._sandbox.usage()
+        op = str(header.get("op"))
+        channel = self._sandbox.channel
+        meter = self._sandbox.metering.begin() if op == "run" else None
         if "command" in header:
             header = {**header, "command": self._keys.get(int(header["command"]), -1)}
 
         def back(event: frames.Header, data: bytes) -> None:
-            if event["ev"] == "ended" and event.get("code") != 0:
-                now = self._sandbox.usage() if self._sandbox is not None else before
-                by_itself = event.get("how") in ("exited", "signalled")
-                if by_itself and now.memory_kills > before.memory_kills:
-                    event = {**event, "how": "out_of_memory"}
+            if event["ev"] == "ended" and meter is not None:
+                event = self._judged(event, meter)
             if event["ev"] in ("ended", "ok", "error", "gone"):
                 channel.drop(self._keys.pop(key, -1))
+                if meter is not None:
+                    meter.drop()
             self._send({**event, "id": key}, data)
 
-        op = str(header.get("op"))
-        self._keys[key] = await channel.post(op, header, payload, back)
+        try:
+            self._keys[key] = await channel.post(op, header, payload, back)
+        except SandboxGone:
+            if meter is not None:
+                meter.drop()
+            raise
+
+    def _judged(self, event: frames.Header, meter: Meter) -> frames.Header:
+        """A command's end with what only we know: what the kernel killed, and what it counted."""
+        used = meter.end(event.get("cpu"), event.get("peak"))
+        event = {**event, "cpu": used.cpu_seconds, "peak": used.peak_memory}
+        failed = event.get("how") in ("exited", "signalled") and event.get("code") != 0
+        now = self._sandbox.usage() if failed and self._sandbox is not None else meter.before
+        killed = now.memory_kills > meter.before.memory_kills
+        return {**event, "how": "out_of_memory"} if killed else event
 
     def close(self) -> None:
         if self._sandbox is not None:

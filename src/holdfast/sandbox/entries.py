@@ -67,6 +67,8 @@ def with_end(
         stderr_tail=err.decode("utf-8", "replace"),
         stdout_cut=written["stdout"] - len(out),
         stderr_cut=written["stderr"] - len(err),
+        cpu_seconds=result.cpu_seconds,
+        peak_memory=result.peak_memory,
     )
 
 

@@ -51,9 +51,15 @@ class GvisorInstance:
     listeners: Listeners | None = None
     upper: int | None = None
     _gone: bool = field(default=False)
+    _last: Usage = field(default=Usage())
 
-    def usage(self) -> Usage:
-        return self.cgroup.usage() if self.cgroup else Usage()
+    def usage(self, *, thorough: bool = False) -> Usage:
+        if self._gone or self.cgroup is None:
+            return self._last
+        return self.cgroup.usage()
+
+    def restart_peak(self) -> bool:
+        return self.cgroup is not None and not self._gone and self.cgroup.restart_peak()
 
     def kill(self) -> None:
         """Kill everything of the container that runs on the host."""
@@ -72,6 +78,9 @@ class GvisorInstance:
         self.kill()
         if self.process is not None:
             await asyncio.to_thread(self.process.wait)
+        if self.cgroup is not None:
+            self._last = self.cgroup.usage()
+            self.cgroup.close()
         for path in self.cgroup.paths if self.cgroup else ():
             await asyncio.to_thread(leftovers.remove_cgroup, path, wait=5.0)
         await asyncio.to_thread(shutil.rmtree, self.bundle, ignore_errors=True)

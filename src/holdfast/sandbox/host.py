@@ -208,6 +208,8 @@ class Host:
         if self._control is not None:
             self._control.close()
         self.folder.release()
+        for sandbox in list(self.sandboxes.values()):
+            sandbox.metering.look()
         for backend in self._backends.values():
             backend.close()
         leftovers.clean(str(self.folder.path), wait=1.0)

@@ -45,8 +45,11 @@ class MicrovmInstance:
     upper: int | None = None
     _gone: bool = field(default=False)
 
-    def usage(self) -> Usage:
+    def usage(self, *, thorough: bool = False) -> Usage:
         return Usage()
+
+    def restart_peak(self) -> bool:
+        return False
 
     def kill(self) -> None:
         """Done by `destroy`: machines are ended by a call that must be waited for."""

@@ -37,8 +37,11 @@ class RemoteInstance:
     relayed: bool = False
     upper: int | None = None
 
-    def usage(self) -> Usage:
-        return Usage()  # the process that holds it tells what was killed
+    def usage(self, *, thorough: bool = False) -> Usage:
+        return Usage()  # the process that holds it tells what was killed, and used
+
+    def restart_peak(self) -> bool:
+        return False
 
     def kill(self) -> None:
         """Asked for by `stop`, through the process that holds it."""

@@ -42,6 +42,10 @@ class CommandResult:
     stderr_bytes: bytes = field(repr=False)
     seconds: float
     limits_hit: frozenset[Limit] = frozenset()
+    cpu_seconds: float | None = None
+    """User and system time, its children's included; None if nobody could tell."""
+    peak_memory: int | None = None
+    """The most memory that was held while it ran, in bytes; None if nobody could tell."""
 
     @property
     def ok(self) -> bool:

@@ -34,6 +34,7 @@ from holdfast.sandbox.egress.relay import Relay
 from holdfast.sandbox.entries import of_step, shown
 from holdfast.sandbox.files import MOST_READ, Files
 from holdfast.sandbox.host import Host, default_host
+from holdfast.sandbox.metering import Metering
 from holdfast.sandbox.namespace.view import HOME, WORKSPACE
 from holdfast.sandbox.network import Host as AllowedHost
 from holdfast.sandbox.network import Network
@@ -69,10 +70,13 @@ class Sandbox:
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
         self._files = Files(channel)
+        ours = not isinstance(instance, RemoteInstance)
+        self.metering = Metering(instance, spec.limits.memory if ours else None)
         self._commands = Commands(
             self.id,
             instance,
             channel,
+            metering=self.metering,
             tell=host.tell,
             stop=self._begin_stop,
             why_stopped=lambda: self._stopped_because,
@@ -210,8 +214,18 @@ class Sandbox:
         return dict(self._env)
 
     def usage(self) -> Usage:
-        """What the kernel killed and refused in it so far."""
+        """What the host's kernel killed, refused and counted in it so far."""
         return self._instance.usage()
+
+    def measured(self) -> SandboxRecord:
+        """Its record, with what it has used so far."""
+        used = self.metering.total()
+        return replace(
+            self.record,
+            cpu_seconds=used.cpu_seconds,
+            peak_memory=used.peak_memory,
+            disk_used=used.disk_used,
+        )
 
     @property
     def backend(self) -> str:
@@ -265,6 +279,7 @@ class Sandbox:
         if isinstance(self._instance, RemoteInstance):
             await self._stop_remotely()
             return
+        self.metering.look()
         self._instance.kill()
         self._channel.close()
         await self._channel.closed
@@ -282,7 +297,7 @@ class Sandbox:
         now = datetime.now(UTC)
         self._commands.write_off(now)
         self._stopped_because = self._stopped_because or because
-        self.record = replace(self.record, stopped_at=now, stopped_because=because)
+        self.record = replace(self.measured(), stopped_at=now, stopped_because=because)
         self.host.tell(lambda observer: observer.sandbox_stopped(self.record))
 
     async def stop_from_anywhere(self, because: str) -> None:
@@ -293,6 +308,7 @@ class Sandbox:
             stopping = asyncio.run_coroutine_threadsafe(self.stop(because), self._loop)
             await asyncio.wrap_future(stopping)
         else:
+            self.metering.look()
             self._instance.kill()
             await self._instance.destroy()
             self.write_off(because)

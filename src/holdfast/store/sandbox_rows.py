@@ -17,13 +17,14 @@ KEPT_ARGUMENTS = 64 * 1024
 
 _SANDBOX = """
 SELECT id, backend, isolation, runtime, created_at, timeout, cpus, memory, disk, pids, network,
-  source, run_id, workflow, step, step_key, attempt, stopped_at, stopped_because
+  source, run_id, workflow, step, step_key, attempt, stopped_at, stopped_because,
+  cpu_seconds, peak_memory, disk_used
 FROM sandboxes
 """
 _COMMAND = """
 SELECT id, sandbox_id, argv, cwd, started_at, run_id, workflow, step, step_key, attempt, ended_at,
   ended, exit_code, signal, seconds, limits_hit, stdout_bytes, stderr_bytes, stdout_tail,
-  stderr_tail, stdout_cut, stderr_cut
+  stderr_tail, stdout_cut, stderr_cut, cpu_seconds, peak_memory
 FROM commands
 """
 _EGRESS = """
@@ -34,6 +35,11 @@ INSERT INTO sandboxes (owner, id, backend, isolation, runtime, created_at, timeo
   disk, pids, network, source, run_id, workflow, step, step_key, attempt)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+_STOP_SANDBOX = """
+UPDATE sandboxes SET stopped_at = ?, stopped_because = ?, cpu_seconds = ?, peak_memory = ?,
+  disk_used = ?
+WHERE id = ?
+"""
 _ADD_COMMAND = """
 INSERT INTO commands (owner, id, sandbox_id, argv, argv_cut, cwd, started_at, run_id, workflow,
   step, step_key, attempt)
@@ -42,7 +48,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 _END_COMMAND = """
 UPDATE commands SET ended_at = ?, ended = ?, exit_code = ?, signal = ?, seconds = ?,
   limits_hit = ?, stdout_bytes = ?, stderr_bytes = ?, stdout_tail = ?, stderr_tail = ?,
-  stdout_cut = ?, stderr_cut = ?
+  stdout_cut = ?, stderr_cut = ?, cpu_seconds = ?, peak_memory = ?
 WHERE id = ?
 """
 _ADD_EGRESS = """
@@ -103,9 +109,10 @@ def add_sandbox(connection: sqlite3.Connection, owner: str, record: SandboxRecor
 
 def stop_sandbox(connection: sqlite3.Connection, record: SandboxRecord) -> None:
     connection.execute(
-        "UPDATE sandboxes SET stopped_at = ?, stopped_because = ? WHERE id = ?",
-        (_seconds(record.stopped_at), record.stopped_because, record.id),
-    )
+        _STOP_SANDBOX,
+        (_seconds(record.stopped_at), record.stopped_because, record.cpu_seconds,
+         record.peak_memory, record.disk_used, record.id),
+    )  # fmt: skip
 
 
 def add_command(connection: sqlite3.Connection, owner: str, record: CommandRecord) -> None:
@@ -124,7 +131,7 @@ def end_command(connection: sqlite3.Connection, record: CommandRecord) -> None:
         _END_COMMAND,
         (_seconds(r.ended_at), r.ended, r.exit_code, r.signal, r.seconds, json.dumps(r.limits_hit),
          r.stdout_bytes, r.stderr_bytes, r.stdout_tail, r.stderr_tail, r.stdout_cut, r.stderr_cut,
-         r.id),
+         r.cpu_seconds, r.peak_memory, r.id),
     )  # fmt: skip
 
 

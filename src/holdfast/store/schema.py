@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 
@@ -29,6 +29,7 @@ def connect(path: Path) -> sqlite3.Connection:
     """Open the database at `path`, made and migrated if need be; for use from one thread."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         connection = sqlite3.connect(
             path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -47,6 +48,15 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def make_private(path: Path) -> None:
+    """Make the file, if there is none, for its owner alone: prompts and results are in it.
+
+    SQLite gives the files beside it the same mode, also if the owner changes it later.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def _sync_folder(folder: Path) -> None:

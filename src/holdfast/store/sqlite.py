@@ -288,6 +288,7 @@ class SqliteStore:
         """A whole, consistent copy, while runs go on."""
 
         def copy(connection: sqlite3.Connection) -> None:
+            schema.make_private(target)
             destination: Any = sqlite3.connect(target)
             try:
                 connection.backup(destination)

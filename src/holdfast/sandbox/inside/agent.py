@@ -277,7 +277,7 @@ class Agent:
             pass
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
@@ -285,7 +285,7 @@ class Agent:
             command = self._by_pid.pop(pid, None)
             if command is not None:
                 del self._commands[command.key]
-                command.exited(status)
+                command.exited(status, used)
 
     def _next_deadline(self) -> float | None:
         deadlines = [c.deadline for c in self._commands.values() if c.deadline is not None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -164,8 +165,11 @@ class Command:
             if number != signal.SIGKILL or not _family(self.pid) - targets:
                 return
 
-    def exited(self, status: int) -> None:
-        """The process has ended: carry what it still had written, then tell how it ended."""
+    def exited(self, status: int, used: resource.struct_rusage) -> None:
+        """The process has ended: carry what it still had written, then tell how it ended.
+
+        `used` is what it and the children it waited for took; of the memory, the largest of them.
+        """
         self.over = False
         for fd in list(self.outputs):
             self._drain(fd)
@@ -184,6 +188,8 @@ class Command:
                 "code": code,
                 "signal": killer,
                 "seconds": time.monotonic() - self.started,
+                "cpu": used.ru_utime + used.ru_stime,
+                "peak": used.ru_maxrss * 1024,
                 "disk_full": space.f_bavail == 0 or space.f_bavail * space.f_frsize < CHUNK,
                 "inodes_full": space.f_files > 0 and space.f_ffree < 2,
             }

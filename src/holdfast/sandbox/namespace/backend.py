@@ -12,19 +12,20 @@ import contextlib
 import json
 import math
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import SandboxError, SandboxUnavailable
 from holdfast.sandbox import janitor, leftovers, runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Usage
-from holdfast.sandbox.namespace import cgroups, launcher
+from holdfast.sandbox.namespace import cgroups, launcher, processes
 from holdfast.sandbox.probing import try_out
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder
@@ -50,9 +51,22 @@ class NamespaceInstance:
     listeners: Listeners | None = None
     relayed: bool = False
     _gone: bool = field(default=False)
+    _last: Usage = field(default=Usage())
 
-    def usage(self) -> Usage:
-        return self.cgroup.usage() if self.cgroup else Usage()
+    def usage(self, *, thorough: bool = False) -> Usage:
+        if self._gone:
+            return self._last
+        found = self.cgroup.usage() if self.cgroup else Usage()
+        if not thorough:
+            return found
+        cpu = found.cpu_seconds
+        if cpu is None and self.pidfd >= 0 and not _ended(self.pidfd):
+            cpu = processes.cpu_seconds(self.pid)
+        files = processes.bytes_held(self.upper) if self.upper is not None else None
+        return replace(found, cpu_seconds=cpu, disk_used=files)
+
+    def restart_peak(self) -> bool:
+        return self.cgroup is not None and not self._gone and self.cgroup.restart_peak()
 
     def kill(self) -> None:
         if self.pidfd >= 0:
@@ -62,6 +76,7 @@ class NamespaceInstance:
     async def destroy(self) -> None:
         if self._gone:
             return
+        self._last = self.usage(thorough=True)
         self._gone = True
         self.kill()
         self.channel.close()
@@ -72,6 +87,10 @@ class NamespaceInstance:
         if self.pidfd >= 0:
             await readable(self.pidfd, _CREATE_LIMIT)
             os.close(self.pidfd)
+        if self.cgroup is not None:  # now that nobody adds to it any more
+            whole = self.cgroup.usage()
+            self._last = replace(whole, disk_used=self._last.disk_used)
+            self.cgroup.close()
         for path in self.cgroup.paths if self.cgroup else ():
             if not leftovers.remove_cgroup(path, wait=0.002):
                 await asyncio.to_thread(leftovers.remove_cgroup, path, wait=5.0)
@@ -272,6 +291,12 @@ class NamespaceBackend:
             if self._launcher.stderr is not None:
                 self._launcher.stderr.close()
             self._launcher = None
+
+
+def _ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _listeners(fds: list[int], ports: tuple[int, ...]) -> Listeners:

@@ -15,6 +15,8 @@ from holdfast.sandbox.base import Usage
 from holdfast.sandbox.spec import Limits
 
 CONTROLLERS = ("memory", "pids", "cpu")
+_COUNTING = "cpuacct"
+"""Version 1 counts time in a controller of its own, often mounted with `cpu`; it limits nothing."""
 _PERIOD = 100_000
 _ONLY_WITH_SWAP = ("memory.memsw.limit_in_bytes", "memory.swap.max")
 """Files a kernel without accounting of swap does not have."""
@@ -59,6 +61,8 @@ class Cgroup:
 
     version: int
     folders: dict[str, str]
+    _peak: int = -1
+    """In version 2 a peak is counted anew for a descriptor, since Linux 6.12."""
 
     @property
     def paths(self) -> list[str]:
@@ -75,29 +79,85 @@ class Cgroup:
         return [os.open(f"{path}/cgroup.procs", os.O_WRONLY) for path in self.paths]
 
     def usage(self) -> Usage:
-        """What the kernel has killed and refused so far."""
+        """What the kernel has killed, refused and counted so far."""
         memory_file = "memory.events" if self.version == 2 else "memory.oom_control"
         return Usage(
-            self._counter("memory", memory_file, "oom_kill"),
-            self._counter("pids", "pids.events", "max"),
+            self._counter("memory", memory_file, "oom_kill") or 0,
+            self._counter("pids", "pids.events", "max") or 0,
+            self._cpu_seconds(),
+            self._peak_memory(),
         )
 
-    def _counter(self, controller: str, file: str, key: str) -> int:
-        folder = self.folders.get(controller)
+    def restart_peak(self) -> bool:
+        """Count the highest memory anew from now on; whether this kernel can."""
+        folder = self.folders.get("memory")
         if folder is None:
-            return 0
+            return False
         try:
-            text = Path(folder, file).read_text()
-        except FileNotFoundError:
-            return 0
-        for line in text.splitlines():
+            if self.version == 2:
+                if self._peak < 0:
+                    self._peak = os.open(f"{folder}/memory.peak", os.O_RDWR)
+                os.pwrite(self._peak, b"0", 0)
+            else:
+                fd = os.open(f"{folder}/memory.max_usage_in_bytes", os.O_WRONLY)
+                try:
+                    os.write(fd, b"0")
+                finally:
+                    os.close(fd)
+        except OSError:
+            self.close()
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of what counts the peak."""
+        if self._peak >= 0:
+            os.close(self._peak)
+            self._peak = -1
+
+    def _cpu_seconds(self) -> float | None:
+        if self.version == 2:
+            used = self._counter("cpu", "cpu.stat", "usage_usec")
+            return None if used is None else used / 1e6
+        used = self._number(_COUNTING, "cpuacct.usage")
+        return None if used is None else used / 1e9
+
+    def _peak_memory(self) -> int | None:
+        if self._peak >= 0:
+            return int(os.pread(self._peak, 64, 0))
+        return self._number(
+            "memory", "memory.peak" if self.version == 2 else "memory.max_usage_in_bytes"
+        )
+
+    def _number(self, controller: str, file: str) -> int | None:
+        text = self._text(controller, file)
+        return None if text is None else int(text)
+
+    def _counter(self, controller: str, file: str, key: str) -> int | None:
+        for line in (self._text(controller, file) or "").splitlines():
             name, _, value = line.partition(" ")
             if name == key:
                 return int(value)
-        return 0
+        return None
+
+    def _text(self, controller: str, file: str) -> str | None:
+        """A file of the kernel's, in one read: this is done for every command."""
+        folder = self.folders.get(controller)
+        if folder is None:
+            return None
+        try:
+            fd = os.open(f"{folder}/{file}", os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            return os.read(fd, 8192).decode()
+        finally:
+            os.close(fd)
 
 
 def _settings(version: int, controller: str, limits: Limits) -> list[tuple[str, str]]:
+    if controller == _COUNTING:
+        return []
     quota = max(1000, int(limits.cpus * _PERIOD))
     if controller == "pids":
         return [("pids.max", str(limits.pids))]
@@ -119,8 +179,8 @@ def find(
     """Make this host process's cgroups, in whichever version has the controllers."""
     mounts = _mounts(Path(mountinfo).read_text())
     places = _own_places(Path(own).read_text())
-    first = {c: mounts[c] for c in CONTROLLERS if c in mounts}
-    if first:
+    first = {c: mounts[c] for c in (*CONTROLLERS, _COUNTING) if c in mounts}
+    if first.keys() - {_COUNTING}:
         return _version_1(name, first, places)
     if "" in mounts:
         return _version_2(name, mounts[""], places.get("", "/"))
@@ -137,7 +197,8 @@ def _mounts(mountinfo: str) -> dict[str, str]:
         if kind == "cgroup2":
             found[""] = place
         elif kind == "cgroup":
-            found |= {c: place for c in options.split(",") if c in CONTROLLERS}
+            known = (*CONTROLLERS, _COUNTING)
+            found |= {c: place for c in options.split(",") if c in known}
     return found
 
 
@@ -152,7 +213,7 @@ def _own_places(text: str) -> dict[str, str]:
 
 def _version_1(name: str, mounts: dict[str, str], places: dict[str, str]) -> Cgroups:
     groups = Cgroups(1, {})
-    for controller in CONTROLLERS:
+    for controller in (*CONTROLLERS, _COUNTING):
         if controller not in mounts:
             groups.missing[controller] = "the controller is not mounted"
             continue
@@ -165,6 +226,7 @@ def _version_1(name: str, mounts: dict[str, str], places: dict[str, str]) -> Cgr
             groups.missing[controller] = f"{parent} can't be made: {error.strerror}"
         else:
             groups.parents[controller] = parent
+    groups.missing.pop(_COUNTING, None)  # what is not counted is unknown, and nothing is unlimited
     return groups
 
 

@@ -126,6 +126,8 @@ def row_json(row: SandboxRow) -> dict[str, Any]:
         "written_bytes": row.written,
         "reached": row.reached,
         "refused": row.refused,
+        "cpu_seconds": row.cpu_seconds,
+        "peak_memory": row.peak_memory,
     }
 
 

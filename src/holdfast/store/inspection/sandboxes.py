@@ -12,7 +12,8 @@ from holdfast.store.sandbox_rows import SandboxFilter
 
 DONE = """
 SELECT count(*), coalesce(sum(stdout_bytes + stderr_bytes), 0),
-  coalesce(sum(ended IS NOT NULL AND (ended <> 'exited' OR exit_code <> 0)), 0)
+  coalesce(sum(ended IS NOT NULL AND (ended <> 'exited' OR exit_code <> 0)), 0),
+  sum(cpu_seconds), max(peak_memory)
 FROM commands INDEXED BY commands_by_sandbox WHERE sandbox_id = ?
 """
 REACHED = """
@@ -37,6 +38,9 @@ class SandboxRow:
     reached: int
     """Attempts to reach the network."""
     refused: int
+    cpu_seconds: float | None
+    """What it used; of one that has not stopped, what its ended commands did. None: unknown."""
+    peak_memory: int | None
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,11 @@ def sandbox_list(
 
 
 def _row(connection: sqlite3.Connection, record: SandboxRecord) -> SandboxRow:
-    commands, written, failed = connection.execute(DONE, (record.id,)).fetchone()
+    commands, written, failed, cpu, peak = connection.execute(DONE, (record.id,)).fetchone()
     reached, refused = connection.execute(REACHED, (record.id,)).fetchone()
-    return SandboxRow(record, commands, failed, written, reached, refused)
+    cpu = cpu if record.cpu_seconds is None else record.cpu_seconds
+    peak = peak if record.peak_memory is None else record.peak_memory
+    return SandboxRow(record, commands, failed, written, reached, refused, cpu, peak)
 
 
 def sandbox_detail(
