@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 import demo_store
 from seeding import Seed
+from waiting import until
 
 HERE = Path(__file__).parent
 ARGUMENTS = [
@@ -187,17 +187,6 @@ class Site:
             lambda: (found := self.ask(f"/api/runs/{run_id}"))["status"] in statuses and found,
             f"{run_id}: {statuses}",
         )
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
-    """Wait for a condition, and return what it found."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{what}: not within {seconds} s")
 
 
 def free_port() -> int:

@@ -8,8 +8,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from holdfast.ids import new_id
+from waiting import until
 
-from .conftest import Site, Visit, until
+from .conftest import Site, Visit
 
 
 @pytest.fixture(params=["with script", "without script"])

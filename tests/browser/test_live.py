@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from .conftest import HERE, Site, Visit, until
+from waiting import until
+
+from .conftest import HERE, Site, Visit
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,17 +107,6 @@ class Holdfast:
             if process.poll() is None:
                 os.kill(process.pid, signal.SIGKILL)
             process.communicate()
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
-    """Wait for a condition, and return what it found."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{what}: not within {seconds} s")
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .conftest import Holdfast, until
+from waiting import until
+
+from .conftest import Holdfast
 
 APPROVING = str(Path(__file__).parent / "approving.py")
 

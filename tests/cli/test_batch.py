@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .conftest import Holdfast, until
+from waiting import until
+
+from .conftest import Holdfast
 
 PALINDROME = {"prompt": "Write is_palindrome, ignoring case and punctuation"}
 HEALED = {"prompt": "Write longest_common_subsequence(a, b)"}

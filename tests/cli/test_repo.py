@@ -14,8 +14,9 @@ import pytest
 
 from agents.repo import repos
 from agents.repo.repos import git, make
+from waiting import until
 
-from .conftest import Holdfast, until
+from .conftest import Holdfast
 
 PATH, OLD, NEW = repos.SLUGS_FIX
 SCRIPT = """

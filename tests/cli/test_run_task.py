@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 
-from .conftest import Holdfast, until
+from waiting import until
+
+from .conftest import Holdfast
 
 HEALED = "Write longest_common_subsequence(a, b)"
 

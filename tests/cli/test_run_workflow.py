@@ -7,7 +7,9 @@ import signal
 
 import pytest
 
-from .conftest import SHOP, Holdfast, until
+from waiting import until
+
+from .conftest import SHOP, Holdfast
 
 
 def test_a_run_is_followed_to_its_end(holdfast: Holdfast) -> None:

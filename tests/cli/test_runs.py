@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 import pytest
 
-from .conftest import COMMAND, Holdfast, until
+from waiting import until
+
+from .conftest import COMMAND, Holdfast
 
 
 def test_runs_are_listed_newest_first(shop: Holdfast) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import signal
 
-from .conftest import SHOP, Holdfast, until
+from waiting import until
+
+from .conftest import SHOP, Holdfast
 
 
 def test_a_worker_says_what_it_knows_and_where_it_works(holdfast: Holdfast) -> None:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,15 +36,6 @@ def notes(folder: Path) -> list[list[Any]]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Look until the condition holds."""
-    end = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < end, f"{what} did not happen within {PATIENCE:g} s"
-        time.sleep(0.01)
-    return found
 
 
 @contextmanager

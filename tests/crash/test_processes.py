@@ -16,9 +16,10 @@ import pytest
 
 from crash import program
 from crash.checks import check_whole, journals
-from crash.program import notes, until, worker
+from crash.program import notes, worker
 from holdfast import RunFailed, get_run, open_engine, send_event, start
 from holdfast.records import STEP_COMPLETED
+from waiting import until
 
 SHORT_LEASE = {"lease_seconds": 1.0, "sweep_seconds": 0.1}
 

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,17 +73,6 @@ class GatewayProcess:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """Wait for a condition; fails if it does not come about."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"it did not come about within {seconds} s")
 
 
 CLIENT = """

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.processes import until
 from gateway.support import fake_providers, make_gateway
 from holdfast.current import CurrentStep, set_current_step
 from holdfast.errors import BadReply, BudgetExceeded, ProviderUnavailable
@@ -31,6 +30,7 @@ from holdfast.gateway.scripted import Fail, Say
 from holdfast.records.calls import SpendLimit
 from holdfast.store.ledger import SqliteLedger
 from holdfast.testing.providers import FakeProvider
+from waiting import until
 
 NANO = 10**9
 WORKER = Path(__file__).with_name("budget_worker.py")

@@ -13,10 +13,11 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.processes import GatewayProcess, until
+from gateway.processes import GatewayProcess
 from gateway.support import fake_providers
 from gateway.test_outliving import secret_for
 from holdfast.testing.providers import FakeProvider
+from waiting import until
 
 
 def holdfast(folder: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

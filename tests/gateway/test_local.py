@@ -18,11 +18,11 @@ import openai
 import pydantic
 import pytest
 
-from gateway.processes import until
 from gateway.support import Service, make_gateway
 from holdfast.gateway import Gateway, generate_object, generate_text, stream_text
 from holdfast.gateway.local import SERVER, _model_file, why_missing
 from holdfast.gateway.request import OutputSchema
+from waiting import until
 
 pytestmark = [
     pytest.mark.skipif(why_missing() is not None, reason=str(why_missing())),

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from gateway.processes import GatewayProcess, client, end, until
+from gateway.processes import GatewayProcess, client, end
 from gateway.support import fake_providers
 from holdfast.gateway.keys import create_key
 from holdfast.gateway.scripted import Fail, Say
 from holdfast.store.ledger import SqliteLedger
 from holdfast.testing.providers import FakeProvider
+from waiting import until
 
 SLOW = Say("a whole reply that takes its time to come", chunk=4, delay=0.12)
 WHOLE = "a whole reply that takes its time to come"

@@ -7,12 +7,13 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from waiting import until
 
 from .process import COMMAND, JOBS, Process
 
@@ -30,15 +31,6 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Process]]:
     yield start
     for process in processes:
         process.end()
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{what}: not within {seconds} s")
 
 
 def status(process: Process, run_id: str) -> str:

@@ -8,8 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
@@ -170,12 +169,3 @@ class Bench:
 
     def events(self, run_id: str) -> list[tuple[str, str]]:
         return self.rows("SELECT type, key FROM events WHERE run_id = ? ORDER BY seq", run_id)
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """Wait for a condition, and return what it found."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
-        time.sleep(0.01)
-    return found

@@ -23,10 +23,11 @@ import pytest
 
 from agents.code.healing import killed
 from agents.code.healing.pairing import asked_for, heals, named
-from agents.code.healing.running import MODELS, Bench, Done, until
+from agents.code.healing.running import MODELS, Bench, Done
 from agents.code.healing.traces import traces
 from crash.checks import check_whole, journals
 from holdfast.gateway.request import Request
+from waiting import until
 
 TESTS = Path(__file__).resolve().parents[3]
 PROGRAM = [sys.executable, killed.__file__]

@@ -1,0 +1,16 @@
+"""Waiting for what another process or thread will do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+def until(condition: Callable[[], Any], what: str = "the condition", seconds: float = 60) -> Any:
+    """Wait for a condition, and return what it found."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        time.sleep(0.02)
+    return found
