@@ -1,11 +1,15 @@
 """Fixtures that every test may use."""
 
+import signal
 from collections.abc import AsyncIterator
 
 import hypothesis  # noqa: F401 - its pytest plugin imports it at the first failure: too late
 import pytest
 
 from holdfast.testing import Harness
+
+# A shell that runs the suite in the background has Ctrl-C ignored, for all that comes of it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=[False, True], ids=["in memory", "replayed after every event"])

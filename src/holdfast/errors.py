@@ -30,6 +30,7 @@
     │   ├── SchemaTooNew           written by a newer program
     │   └── CorruptEvent           a journal row whose hash does not fit
     ├── ServerUnavailable          the server can't listen, or is full   exit 4, 503
+    ├── InternalError              a mistake of ours                     exit 1, 500
     ├── ProviderError              a model's provider failed us          exit 4, 502
     │   ├── ProviderUnavailable    out of reach, overloaded, broken      exit 4, 503
     │   ├── RateLimited            it wants us to slow down              exit 4, 429
@@ -458,3 +459,7 @@ class ServerUnavailable(HoldfastError):
 
     exit_code = 4
     http_status = 503
+
+
+class InternalError(HoldfastError):
+    """What the server answers to a mistake of its own."""

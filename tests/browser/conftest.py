@@ -218,6 +218,25 @@ class Demo(Site):
     ids: dict[str, str]
 
 
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A server that carries out nothing: a worker in another process does."""
+    folder = tmp_path_factory.mktemp("apart")
+    made = Site(folder, str(HERE / "flows.py"), worker=False)
+    made.start()
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.cli.main", "worker", str(HERE / "flows.py")],
+        env={**os.environ, "FLOWS_FOLDER": str(folder), "HOLDFAST_STORE": str(made.store)},
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    yield made
+    worker.kill()
+    worker.wait()
+    made.kill()
+
+
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     made = Demo(tmp_path_factory.mktemp("demo"), worker=False)

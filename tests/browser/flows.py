@@ -7,7 +7,17 @@ import os
 from pathlib import Path
 from typing import Any
 
-from holdfast import Sandbox, approval, set_attributes, step, wait_for_event, workflow
+from holdfast import (
+    Sandbox,
+    approval,
+    generate_text,
+    set_attributes,
+    step,
+    wait_for_event,
+    workflow,
+)
+from holdfast.gateway import ScriptedModel
+from holdfast.gateway.request import Request
 
 FOLDER = Path(os.environ.get("FLOWS_FOLDER", "."))
 
@@ -74,3 +84,42 @@ async def in_sandbox(name: str) -> str:
 @workflow
 async def boxed(name: str) -> str:
     return await in_sandbox(name)
+
+
+async def _when_told(request: Request) -> str:
+    name = request.messages[-1].text
+    while not (FOLDER / name).exists():
+        await asyncio.sleep(0.01)
+    return f"said of {name}"
+
+
+ScriptedModel("patient", _when_told).register()
+
+
+@step(retries=0)
+async def ask_model(name: str) -> str:
+    reply = await generate_text("scripted/patient", prompt=name)
+    await until_told(f"{name}-step")
+    return reply.text
+
+
+@workflow
+async def thinking(name: str) -> str:
+    return await ask_model(name)
+
+
+@step(retries=0)
+async def one_command(name: str) -> str:
+    """A command in a sandbox that lasts until told, in a step that lasts longer."""
+    async with await Sandbox.create(runtime="python") as sandbox:
+        command = await sandbox.start("sleep", "600")
+        await until_told(name)
+        await command.kill()
+        await command.wait()
+        await until_told(f"{name}-step")
+        return "done"
+
+
+@workflow
+async def commanding(name: str) -> str:
+    return await one_command(name)

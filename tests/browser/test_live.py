@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from .conftest import HERE, Site, Visit
+from .conftest import HERE, Site, Visit, until
 
 
 @pytest.fixture
@@ -128,3 +128,105 @@ def test_a_chosen_run_stays_chosen_while_the_list_changes(site: Site, page: Page
     expect(page.locator(f"tr[data-key={other}]")).to_contain_text("completed")
     expect(page.get_by_label(f"Choose {run}")).to_be_checked()
     site.tell("fourth")
+
+
+def last_event(site: Site, run: str) -> int:
+    events = site.ask(f"/runs/{run}/events.json")
+    return int(events["log"])
+
+
+def fetched(visit: Visit, run: str) -> int:
+    """How often the run's page was asked for."""
+    return sum(1 for url in visit.asked if url.endswith(f"/runs/{run}"))
+
+
+def test_a_call_that_ends_in_another_process_is_seen_without_an_event(
+    apart: Site, page: Page
+) -> None:
+    run = apart.run("thinking", name="answer")
+    until(lambda: apart.ask(f"/api/runs/{run}")["calls"], "the call")
+    page.goto(f"{apart.url}/runs/{run}")
+    calls = page.get_by_label("Model calls")
+    expect(calls.locator(".s-started")).to_have_count(1)
+    expect(page.locator("#live")).to_have_text("live")
+    keep(page)
+    before = last_event(apart, run)
+    apart.tell("answer")
+    expect(calls.locator(".s-completed")).to_have_count(1)
+    expect(page.locator("#head")).to_contain_text("tokens")
+    assert last_event(apart, run) == before
+    assert is_kept(page)
+    apart.tell("answer-step")
+    expect(page.locator("#head")).to_contain_text("completed")
+
+
+def test_a_call_that_ends_is_seen_in_the_list_and_among_the_models(
+    apart: Site, visiting: Callable[..., Visit]
+) -> None:
+    run = apart.run("thinking", name="list")
+    until(lambda: apart.ask(f"/api/runs/{run}")["calls"], "the call")
+    listed, models = visiting().page, visiting().page
+    listed.goto(f"{apart.url}/runs")
+    models.goto(f"{apart.url}/models")
+    tokens = listed.locator(f"tr[data-key={run}] .c-tok")
+    expect(tokens).to_have_text("")
+    expect(models.locator("#models")).to_contain_text("(1 now)")
+    for page in (listed, models):
+        expect(page.locator("#live")).to_have_text("live")
+        keep(page)
+    before = last_event(apart, run)
+    apart.tell("list")
+    expect(tokens).not_to_have_text("")
+    expect(models.locator("#models")).not_to_contain_text("(1 now)")
+    assert last_event(apart, run) == before
+    assert is_kept(listed) and is_kept(models)
+    apart.tell("list-step")
+    apart.until(run, "completed")
+
+
+def test_a_command_that_ends_is_seen_within_its_step(apart: Site, page: Page) -> None:
+    run = apart.run("commanding", name="command")
+    until(lambda: apart.ask(f"/api/runs/{run}")["commands"], "the command")
+    page.goto(f"{apart.url}/runs/{run}")
+    box = page.get_by_label("Sandbox", exact=True)
+    expect(box).to_contain_text("running")
+    expect(page.locator("#live")).to_have_text("live")
+    keep(page)
+    before = last_event(apart, run)
+    apart.tell("command")
+    expect(box).to_contain_text("signal")
+    assert last_event(apart, run) == before
+    assert is_kept(page)
+    apart.tell("command-step")
+    apart.until(run, "completed")
+
+
+def test_a_busy_store_leaves_the_page_of_a_quiet_run_alone(apart: Site, visit: Visit) -> None:
+    quiet = apart.run("slow", name="quiet")
+    apart.until(quiet, "running")
+    page = visit.page
+    page.goto(f"{apart.url}/runs/{quiet}")
+    expect(page.locator("tbody tr[data-key]")).to_have_count(2)
+    expect(page.locator("#live")).to_have_text("live")
+    before = fetched(visit, quiet)
+    for number in range(5):
+        apart.tell(f"busy{number}")
+        apart.tell(f"busy{number}-step")
+        apart.until(apart.run("thinking", name=f"busy{number}"), "completed")
+    assert fetched(visit, quiet) == before
+    apart.tell("quiet")
+    expect(page.locator("#head")).to_contain_text("completed")
+    assert fetched(visit, quiet) > before
+
+
+def test_what_is_seen_after_the_end_is_what_was_recorded_last(apart: Site, page: Page) -> None:
+    apart.tell("end")
+    run = apart.run("commanding", name="end")
+    until(lambda: apart.ask(f"/api/runs/{run}")["commands"], "the command")
+    page.goto(f"{apart.url}/runs/{run}")
+    keep(page)
+    apart.tell("end-step")
+    expect(page.locator("#head")).to_contain_text("completed")
+    expect(page.locator("#live")).to_have_text("")
+    expect(page.get_by_label("Sandbox", exact=True)).to_contain_text("signal")
+    assert is_kept(page)

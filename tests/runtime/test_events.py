@@ -24,7 +24,7 @@ from holdfast.testing import Harness
 
 
 @workflow
-async def approval(order: int) -> str:
+async def approved_order(order: int) -> str:
     reply = await wait_for_event("approval", match={"order": order}, timeout="24h")
     match reply:
         case TimedOut():
@@ -34,7 +34,7 @@ async def approval(order: int) -> str:
 
 
 async def test_an_event_that_matches_ends_the_wait(harness: Harness):
-    run = await start(approval, 7)
+    run = await start(approved_order, 7)
     await harness.until_blocked()
     await send_event("approval", {"order": 8, "by": "x"})
     await send_event("other", {"order": 7, "by": "y"})
@@ -46,7 +46,7 @@ async def test_an_event_that_matches_ends_the_wait(harness: Harness):
 
 async def test_a_wait_without_an_event_returns_the_time_out_as_a_value(harness: Harness):
     began = harness.clock.now()
-    assert await (await start(approval, 7)).result() == "timed out"
+    assert await (await start(approved_order, 7)).result() == "timed out"
     assert harness.clock.now() - began == pytest.approx(86400, abs=2)
 
 
@@ -143,7 +143,7 @@ async def test_nested_fields_match_by_dots_and_types_matter(harness: Harness):
 
 
 async def test_an_event_for_one_run_reaches_no_other(harness: Harness):
-    runs = [await start(approval, 1) for _ in range(2)]
+    runs = [await start(approved_order, 1) for _ in range(2)]
     await harness.until_blocked()
     await send_event("approval", {"order": 1, "by": "me"}, run=runs[1].id)
     assert await runs[1].result() == "by me"
@@ -153,7 +153,7 @@ async def test_an_event_for_one_run_reaches_no_other(harness: Harness):
 
 
 async def test_a_waiting_run_that_was_evicted_is_woken_by_its_event(harness: Harness):
-    run = await start(approval, 3)
+    run = await start(approved_order, 3)
     await harness.skip("1h")
     assert await run.status() == "waiting"
     assert not harness.engine.runs
@@ -194,7 +194,7 @@ async def test_an_event_sent_by_a_workflow_is_sent_once(harness: Harness):
     async def sender() -> bool:
         return await send_event("approval", {"order": 1, "by": "a workflow"})
 
-    run = await start(approval, 1)
+    run = await start(approved_order, 1)
     assert await (await start(sender)).result() is True
     assert await run.result() == "by a workflow"
 

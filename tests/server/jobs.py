@@ -7,12 +7,15 @@ import asyncio
 from holdfast import (
     FatalError,
     create_webhook,
+    generate_text,
     set_attributes,
     step,
     wait_for_event,
     workflow,
     write_stream,
 )
+from holdfast.gateway import ScriptedModel
+from holdfast.gateway.request import Request
 from holdfast.loop import approval as ask_people
 
 gates: dict[str, asyncio.Event] = {}
@@ -100,3 +103,35 @@ async def counting(to: int, gate: str = "") -> int:
 @workflow
 async def large(size: int) -> str:
     return await big(size)
+
+
+async def _when_told(request: Request) -> str:
+    await gates[request.messages[-1].text].wait()
+    return "an answer"
+
+
+ScriptedModel("gated", _when_told).register()
+
+
+@step
+async def asked_of_model(name: str) -> str:
+    reply = await generate_text("scripted/gated", prompt=name)
+    await gates[f"after {name}"].wait()
+    return reply.text
+
+
+@workflow
+async def thoughtful(name: str) -> str:
+    return await asked_of_model(name)
+
+
+@workflow
+async def halved() -> None:
+    """Leaves half a character wherever one can be left."""
+    set_attributes(task="half \ud800 a character")
+    await strange_file()
+
+
+@step(retries=1, backoff="1ms")
+async def strange_file() -> None:
+    raise FileNotFoundError("no file na\udcffme")

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
 from holdfast.errors import TooManyRequests
 from holdfast.server.limits import CLIENTS_REMEMBERED, RateLimit
@@ -106,6 +108,20 @@ async def test_the_second_head_of_a_connection_has_its_time_too(small: Server) -
     answer = await raw(small, whole + b"GET /healthz HTTP/1.1\r\nHo")
     assert answer.startswith(b"HTTP/1.1 200")
     assert b"HTTP/1.1 408" in answer
+
+
+async def test_a_refusal_waits_for_the_answer_before_it(small: Server) -> None:
+    gate = asyncio.Event()
+
+    async def slow(_: Request) -> Response:
+        await gate.wait()
+        return Response("at last")
+
+    small.app.router.add_route("/slow", slow)
+    asyncio.get_running_loop().call_later(3 * small.settings.header_seconds, gate.set)
+    answer = await raw(small, b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.1")
+    assert answer.startswith(b"HTTP/1.1 200") and b"at last" in answer
+    assert answer.index(b"at last") < answer.index(b"HTTP/1.1 408")
 
 
 async def test_an_endless_head_is_not_kept(small: Server) -> None:

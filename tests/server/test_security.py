@@ -14,8 +14,8 @@ from yarl import URL
 
 from holdfast.errors import ConfigError, CrossSite, WrongHost
 from holdfast.server.app import create_app
+from holdfast.server.gatekeeper import Gatekeeper, csrf_token
 from holdfast.server.login import local
-from holdfast.server.security import Gatekeeper, csrf_token
 from holdfast.server.settings import ServerSettings
 
 from .conftest import TOKEN, Server, running
@@ -23,6 +23,7 @@ from .conftest import TOKEN, Server, running
 OPEN = {
     *("GET /healthz", "HEAD /healthz", "GET /login", "POST /login"),
     *("POST /hooks/{token}", "POST /hooks/{approval_id}/{token}"),
+    *("GET /static/{name}", "GET /favicon.ico"),
 }
 """What needs no token. Think twice before something is added here."""
 
@@ -129,7 +130,8 @@ async def test_every_route_but_the_few_open_ones_wants_the_token(guarded: Server
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"]
 PATHS = ["/", "/api", "/api/", "/api/runs", "/API/runs", "//api/runs", "/api/runs/../runs",
          "/nowhere", "/healthz/", "/healthz/../api/runs", "/healthz%2f..", "/login/x", "/Login",
-         "/hooks/x/../../api/runs", "/hooks/x%2f..%2f..%2fapi", "/hooks", "/logout"]  # fmt: skip
+         "/hooks/x/../../api/runs", "/static/../api/runs", "/static%2f..%2fapi/runs", "/static",
+         "/hooks/x%2f..%2f..%2fapi", "/hooks", "/logout"]  # fmt: skip
 
 
 async def test_no_other_path_or_method_gets_round_the_token(guarded: Server) -> None:

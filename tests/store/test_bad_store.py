@@ -361,9 +361,13 @@ def fill(folder: Path) -> Path:
     return path
 
 
+may_go_on = asyncio.Event()
+
+
 @step
 async def large(number: int) -> str:
-    await asyncio.sleep(0)
+    if number:  # the first is recorded, and the rest come when the test has filled the disk
+        await may_go_on.wait()
     return f"{number}" * 20_000
 
 
@@ -394,10 +398,12 @@ async def test_a_full_disk_refuses_starts_and_keeps_what_runs_have(
             ballast.unlink()
             await send_event("bad-store-go", "yes")
             assert await first.result() == "3 yes"
+            may_go_on.clear()
             run = await start(large_results, 9)
             await until(lambda: _some_steps(run))
             ballast = fill(folder)
             caplog.clear()
+            may_go_on.set()
             async with asyncio.timeout(20):
                 while "trying again" not in caplog.text:
                     await asyncio.sleep(0.01)

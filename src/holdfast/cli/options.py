@@ -37,6 +37,24 @@ def add_common(parser: argparse.ArgumentParser, handler: Handler) -> None:
     parser.set_defaults(handler=handler, complain=parser.error)
 
 
+def add_grace(parser: argparse.ArgumentParser, whose: str) -> None:
+    """How long what is under way may take when `whose` process is stopped."""
+    parser.add_argument(
+        "--grace",
+        default="10s",
+        metavar="DURATION",
+        help=f"how long steps may take to finish when the {whose} is stopped (10s)",
+    )
+
+
+def grace_seconds(options: argparse.Namespace) -> float:
+    """What was said about that; a plain number is seconds."""
+    from holdfast.durations import seconds
+
+    text: str = options.grace
+    return seconds(float(text) if text.replace(".", "", 1).isdecimal() else text)
+
+
 def store_path(options: argparse.Namespace) -> Path:
     """Where the store is: as asked for, or by default."""
     from holdfast.place import default_store

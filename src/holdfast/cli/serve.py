@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import output
 from holdfast.cli.configured import check_configuration
-from holdfast.cli.options import add_common, store_path
+from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
 from holdfast.cli.signals import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "modules", nargs="*", metavar="FILE.py|MODULE", help="what defines your workflows"
+        "modules",
+        nargs="*",
+        metavar="FILE.py|MODULE",
+        help="what defines your workflows; those of the ready-made agents are always there",
     )
     parser.add_argument("--host", help="the address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, help="0 takes any free one (7420)")
@@ -40,25 +43,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-worker", action="store_true", help="carry out no runs here: leave them to workers"
     )
-    parser.add_argument(
-        "--grace",
-        default="10s",
-        metavar="DURATION",
-        help="how long steps may take to finish when the server is stopped (10s)",
-    )
+    add_grace(parser, "server")
     add_common(parser, _serve)
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from holdfast.cli.loading import load
-    from holdfast.durations import seconds
+    from holdfast.cli.loading import load, load_agents
     from holdfast.server.serving import bind, port_of
 
     check_configuration()
     settings = _settings(options)
-    grace = seconds(options.grace)
+    grace = grace_seconds(options)
     listener = bind(settings.host, settings.port)
     settings = replace(settings, port=port_of(listener))
+    load_agents()
     for named in options.modules:
         load(named)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -8,7 +8,7 @@ import logging
 
 from holdfast.cli import output
 from holdfast.cli.configured import check_configuration
-from holdfast.cli.options import add_common, store_path
+from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
 from holdfast.cli.signals import stopped_by_signals
 from holdfast.errors import UsageError
 
@@ -21,21 +21,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.py|MODULE",
         help="what defines your workflows; those of the ready-made agents are always there",
     )
-    parser.add_argument(
-        "--grace",
-        default="10s",
-        metavar="DURATION",
-        help="how long steps may take to finish when the worker is stopped (10s)",
-    )
+    add_grace(parser, "worker")
     add_common(parser, _worker)
 
 
 def _worker(options: argparse.Namespace) -> int:
     from holdfast.cli.loading import load, load_agents
-    from holdfast.durations import seconds
     from holdfast.runtime.definitions import registered
 
-    grace = seconds(_number_or_text(options.grace))
+    grace = grace_seconds(options)
     check_configuration()
     known = load_agents()
     for named in options.modules:
@@ -46,13 +40,6 @@ def _worker(options: argparse.Namespace) -> int:
         )
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     return asyncio.run(_work(options, grace, sorted(registered())))
-
-
-def _number_or_text(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 async def _work(options: argparse.Namespace, grace: float, workflows: list[str]) -> int:

@@ -85,6 +85,11 @@ class Codec:
 
     def _refusal(self, value: Any, path: str, error: ValueError) -> CodecError:
         where, culprit = _culprit(value, path)
+        if isinstance(culprit, str):
+            return CodecError(
+                f"{where}: text with half of a surrogate pair can't be stored",
+                hint="it is no character: text.encode('utf-8', 'replace').decode() takes it out",
+            )
         if where == path and not self._any:
             return CodecError(
                 f"{path}: a {_name(type(value))} can't be stored as {_name(self.hint)}",

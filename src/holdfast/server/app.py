@@ -6,10 +6,9 @@ runs do is the engine's business; who may ask is `security`'s.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -24,7 +23,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.gateway.gateway import Gateway
 from holdfast.runtime import ambient
 from holdfast.runtime.engine import Engine
-from holdfast.server import login
+from holdfast.server import inspector, login
 from holdfast.server.api import (
     approvals,
     evaluate,
@@ -32,16 +31,20 @@ from holdfast.server.api import (
     health,
     hooks,
     models,
+    record,
     runs,
     steering,
     workflows,
 )
 from holdfast.server.bodies import BadBody
+from holdfast.server.gatekeeper import Gatekeeper
 from holdfast.server.live import Feed
 from holdfast.server.openapi import use_document
-from holdfast.server.replies import Json, error_reply, from_http
-from holdfast.server.security import Gatekeeper, Guard
+from holdfast.server.refusals import refusal
+from holdfast.server.replies import from_http, unexpected
+from holdfast.server.security import HEADERS, Guard
 from holdfast.server.settings import ServerSettings
+from holdfast.store.inspection import Inspection
 from holdfast.store.sandboxes import SandboxRecords
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -73,17 +76,19 @@ def create_app(
     app.state.settings = settings
     app.state.gateway = gateway
     app.state.sandboxes = SandboxRecords(engine.store.name)
+    app.state.inspection = Inspection(Path(engine.store.name))
     app.state.gatekeeper = Gatekeeper(settings)
     app.state.feed = Feed(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams
     )
     for module in (
-        *(evaluate, workflows, runs, steering, approvals),
+        *(evaluate, workflows, runs, record, steering, approvals),
         *(events, hooks, models, health, login),
     ):
         app.include_router(module.router)
     use_document(app)
-    _add_pages(app)
+    app.include_router(inspector.router, include_in_schema=False)
+    app.add_route("/", _home, include_in_schema=False)
     app.add_exception_handler(HoldfastError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _of_framework)
@@ -98,18 +103,11 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
     yield
     await app.state.feed.close()
     await app.state.sandboxes.close()
+    app.state.inspection.close()
 
 
-def _add_pages(app: FastAPI) -> None:
-    """The inspector, where it is installed."""
-    if importlib.util.find_spec("holdfast.server.inspector") is None:
-        return
-    inspector = importlib.import_module("holdfast.server.inspector")
-    app.include_router(inspector.router, include_in_schema=False)
-
-    @app.get("/", include_in_schema=False)
-    async def home() -> Response:  # pyright: ignore[reportUnusedFunction]
-        return RedirectResponse("/runs", 307)
+async def _home(_request: Request) -> Response:
+    return RedirectResponse("/runs", 307)
 
 
 class _WithEngine:
@@ -127,14 +125,14 @@ class _WithEngine:
 # --- errors ---
 
 
-async def _ours(_request: Request, error: Exception) -> Response:
+async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, HoldfastError)
-    return error_reply(error)
+    return refusal(request, error)
 
 
-async def _invalid(_request: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return error_reply(UsageError(describe(error)))
+    return refusal(request, UsageError(describe(error)))
 
 
 def describe(error: RequestValidationError) -> str:
@@ -149,11 +147,11 @@ def describe(error: RequestValidationError) -> str:
 async def _of_framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error, BadBody):
-        return error_reply(error.error)
+        return refusal(request, error.error)
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 405:
         headers["allow"] = ", ".join(_methods_here(request))
-    return error_reply(from_http(error, request.method, request.url.path[:200]), headers)
+    return refusal(request, from_http(error, request.method, request.url.path[:200]), headers)
 
 
 def _methods_here(request: Request) -> list[str]:
@@ -167,11 +165,8 @@ def _methods_here(request: Request) -> list[str]:
     ]
 
 
-async def _unexpected(_request: Request, error: Exception) -> Response:
+async def _unexpected(request: Request, error: Exception) -> Response:
     """A mistake of ours. (What it was is in the log; Starlette raises it again behind us.)"""
-    body = {
-        "kind": "InternalError",
-        "message": type(error).__name__,
-        "hint": "this is a bug in Holdfast: the server's log says more",
-    }
-    return Json({"error": body}, 500)
+    reply = refusal(request, unexpected(error))
+    reply.headers.update(HEADERS)  # this is answered outside of the guard
+    return reply

@@ -17,6 +17,7 @@ from holdfast.records import Run
 from holdfast.runtime.engine import Engine
 from holdfast.server.live import Feed
 from holdfast.server.settings import ServerSettings
+from holdfast.store.inspection import Inspection
 from holdfast.store.sandboxes import SandboxRecords
 
 
@@ -41,10 +42,15 @@ async def _sandboxes(request: Request) -> SandboxRecords:
     return cast("SandboxRecords", request.app.state.sandboxes)
 
 
+async def _inspection(request: Request) -> Inspection:
+    return cast("Inspection", request.app.state.inspection)
+
+
 TheEngine = Annotated[Engine, Depends(_engine)]
 TheSettings = Annotated[ServerSettings, Depends(_settings)]
 TheFeed = Annotated[Feed, Depends(_feed)]
 TheGateway = Annotated[Gateway, Depends(_gateway)]
+TheInspection = Annotated[Inspection, Depends(_inspection)]
 TheSandboxes = Annotated[SandboxRecords, Depends(_sandboxes)]
 
 

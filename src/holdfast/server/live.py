@@ -5,7 +5,8 @@ sent. A reader is a place in the log and no more: one that is in step takes from
 that comes back, or can't keep up, reads from the store, a page at a time, until it is in step.
 So nobody misses or gets anything twice, and a slow client costs no memory.
 
-The task runs only while there are readers.
+The task runs only while there are readers. A reader may ask to be told of what is not in the log
+as well (`touch`); that leaves its place as it is.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast.errors import CorruptEvent, ServerUnavailable, StoreError
 from holdfast.records import RUN_ENDS, Event
 from holdfast.runtime.engine import Engine
 from holdfast.server import sse
 from holdfast.server.replies import encoded
+from holdfast.server.touch import Touches, Watch
 from holdfast.server.views import event_json
 
 log = logging.getLogger("holdfast")
@@ -32,6 +35,15 @@ KEPT = 2000
 KEPT_BYTES = 8 * 1024 * 1024
 PAUSE_SECONDS = 0.02
 """Between two looks at the log: what is committed meanwhile is taken in one go."""
+
+
+@dataclass(frozen=True)
+class Touch:
+    """What a reader wants to be told of beside the log."""
+
+    kinds: Sequence[str]
+    mark: str | None = None
+    """Of the state it knows; None: of no state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +75,32 @@ class Feed:
         """What was told of it; once is enough."""
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
+        self._touches = Touches(Path(engine.store.name))
         self.closed = asyncio.Event()
 
     # --- readers ---
 
     async def follow(
-        self, after: int | None = None, *, run_id: str | None = None, types: Sequence[str] = ()
+        self,
+        after: int | None = None,
+        *,
+        run_id: str | None = None,
+        types: Sequence[str] = (),
+        touch: Touch | None = None,
     ) -> AsyncGenerator[bytes]:
         """The frames of the events behind `after` (None: from now on), and then as they come.
 
         `run_id`: of this run alone; ends when the run has. `types`: only events whose type
-        begins with one of these.
+        begins with one of these. `touch`: with frames `touch`, without an id, for what changed
+        outside the log.
         """
         reader = _Reader(run_id)
         self._enter(reader)
+        watch = None if touch is None else Watch(run_id, touch.kinds, reader.signal)
         try:
             await self._begin()
+            if watch is not None and touch is not None:
+                await self._touches.enter(watch, touch.mark)
             place = self._end if after is None else after
             if place > max(self._end, await self._engine.store.log_end()):
                 # The store was replaced by an older one: what the client knows is another log's.
@@ -95,9 +117,13 @@ class Feed:
                 frames = [i.frame for i in items if not types or i.type.startswith(tuple(types))]
                 if frames:
                     yield b"".join(frames)
+                if watch is not None and (kinds := watch.take()):
+                    yield sse.frame(encoded({"kinds": kinds}), event="touch")
                 if more:
                     continue
                 if ended:
+                    if watch is not None and run_id is not None:
+                        await self._touches.settled(run_id)
                     yield sse.frame(b"{}", id=place, event="end")
                     return
                 if items and asks_for_end:
@@ -110,6 +136,8 @@ class Feed:
             log.error("an event stream ends early: %s", error)
         finally:
             self._readers.discard(reader)
+            if watch is not None:
+                self._touches.leave(watch)
 
     def _enter(self, reader: _Reader) -> None:
         self.check_room()
@@ -255,6 +283,7 @@ class Feed:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+        await self._touches.close()
 
 
 class _Reader:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import cast
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
-from holdfast.server.security import Gatekeeper
+from holdfast.server.gatekeeper import Gatekeeper
+from holdfast.server.inspector.pages import Page, render
 
 router = APIRouter(include_in_schema=False)
 
 HOME = "/runs"
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Log in · Holdfast</title>
-<meta name="viewport" content="width=device-width"></head>
-<body><main><h1>Holdfast</h1>
-<form method="post" action="/login">
-<p><label for="token">The server's token</label></p>
-<p><input id="token" name="token" type="password" autocomplete="current-password" required>
-<input type="hidden" name="next" value="{next}"> <button>Log in</button></p>
-<p role="alert">{error}</p>
-</form></main></body></html>
-"""
 
 
 @router.get("/login")
@@ -33,7 +22,7 @@ async def login_page(request: Request) -> Response:
     """Ask for the token, or take it from the address."""
     given = request.query_params.get("token")
     place = local(request.query_params.get("next"))
-    return _page(place) if given is None else _log_in(request, given, place)
+    return _page(request, place) if given is None else _log_in(request, given, place)
 
 
 @router.post("/login")
@@ -56,7 +45,7 @@ def _log_in(request: Request, given: str, place: str) -> Response:
     if keeper.settings.token is None:
         return RedirectResponse(place, 303)
     if not keeper.is_token(given):
-        return _page(place, "That is not the token.", 401)
+        return _page(request, place, "That is not the token.", 401)
     reply = RedirectResponse(place, 303)
     reply.set_cookie(
         keeper.cookie,
@@ -69,8 +58,9 @@ def _log_in(request: Request, given: str, place: str) -> Response:
     return reply
 
 
-def _page(place: str, error: str = "", status: int = 200) -> Response:
-    return HTMLResponse(PAGE.format(next=escape(place), error=escape(error)), status)
+def _page(request: Request, place: str, wrong: str = "", status: int = 200) -> Response:
+    context = {"place": place, "wrong": wrong, "log": 0}
+    return render(request, Page("login.html", "Log in", "", context, dict, status))
 
 
 def _keeper(request: Request) -> Gatekeeper:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from holdfast.errors import (
     HoldfastError,
+    InternalError,
     NotFound,
     ProviderError,
     TooManyRequests,
@@ -60,13 +61,25 @@ def error_body(error: HoldfastError) -> dict[str, Any]:
 
 def error_reply(error: HoldfastError, headers: Mapping[str, str] | None = None) -> Json:
     """The answer that an error stands for."""
+    return Json(error_body(error), error.http_status, error_headers(error, headers))
+
+
+def error_headers(error: HoldfastError, headers: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What an error says beside its body."""
     found = dict(headers or {})
     wait = error.retry_after if isinstance(error, TooManyRequests | ProviderError) else None
     if wait is not None:
         found["retry-after"] = str(max(1, math.ceil(wait)))
     if error.http_status == 401:
         found["www-authenticate"] = 'Bearer realm="holdfast"'
-    return Json(error_body(error), error.http_status, found)
+    return found
+
+
+def unexpected(error: Exception) -> HoldfastError:
+    """Our error for a mistake of ours. What it was is in the log."""
+    return InternalError(
+        type(error).__name__, hint="this is a bug in Holdfast: the server's log says more"
+    )
 
 
 def from_http(error: HTTPException, method: str, path: str) -> HoldfastError:

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.errors import ConfigError, ServerUnavailable
 from holdfast.server.live import Feed
@@ -117,6 +117,7 @@ class _BoundedHead(HttpToolsProtocol):
     head_seconds: float = 15.0
     _late: TimerHandle | None = None
     _head = 0
+    _refusal = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -158,5 +159,15 @@ class _BoundedHead(HttpToolsProtocol):
 
     def _refuse(self, status: bytes) -> None:
         self._head_came()
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
+        if cycle is not None and not cycle.response_complete:
+            self._refusal = status  # an earlier request is being answered: not into its answer
+            self.flow.pause_reading()
+            return
         self.transport.write(status + b"content-length: 0\r\nconnection: close\r\n\r\n")
         self.transport.close()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._refusal and not self.transport.is_closing():
+            self._refuse(self._refusal)

@@ -6,19 +6,26 @@ Large payloads are not carried along: they are named, with their size and where 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
+from urllib.parse import quote
 
+from holdfast.errors import UsageError
 from holdfast.records import ErrorInfo, Event, Run, Step
-from holdfast.records.calls import Call
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
 from holdfast.runtime.steps_view import steps_of
+from holdfast.server.replies import encoded
+from holdfast.store.inspection.calls import CallRow
+from holdfast.store.inspection.doings import Doings, Some, Sums
 
 SHOWN_BYTES = 64 * 1024
 """A larger payload is left out of lists and streams."""
+PAGE = 200
+"""Steps, calls, sandboxes and commands that a run's record carries along, of each."""
+PAGE_BYTES = 1024 * 1024
+"""A page ends before it is larger, with one item at least."""
 NANO = 10**9
 
 
@@ -64,19 +71,10 @@ def _put(shown: dict[str, Any], name: str, event: Event, value: bytes, limit: in
         shown.setdefault("cut", {})[name] = {"bytes": len(value), "url": url}
 
 
-@dataclass(frozen=True)
-class Doings:
-    """What a run's steps did elsewhere: with models and in sandboxes."""
-
-    calls: Sequence[Call] = ()
-    sandboxes: Sequence[SandboxRecord] = ()
-    commands: Sequence[CommandRecord] = ()
-
-
 def run_detail(
     run: Run, journal: Sequence[Event], doings: Doings, limit: int = SHOWN_BYTES
 ) -> dict[str, Any]:
-    """A run with everything that is known of it."""
+    """A run with what is known of it: the first page of each kind, and where the rest is."""
     last = journal[-1]
     shown: dict[str, Any] = {
         **run_json(run),
@@ -91,14 +89,76 @@ def run_detail(
     if run.status in ("failed", "stuck") and "error" in last.facts:
         shown["failure"] = failure_json(ErrorInfo.from_json(last.facts["error"]))
     steps = steps_of(journal)
-    values = {id(event.value): event for event in journal if event.value is not None}
-    shown["steps"] = [_step_json(step, values, limit) for step in steps]
-    shown["calls"] = [call_json(call) for call in doings.calls]
-    shown["sandboxes"] = [sandbox_json(sandbox) for sandbox in doings.sandboxes]
-    shown["commands"] = [command_json(command) for command in doings.commands]
-    counts = {"steps": len(steps), "commands": len(doings.commands)}
-    shown["totals"] = {**totals(doings.calls), **counts}
+    pages = {
+        "steps": step_page(steps, journal, None, PAGE, limit),
+        "calls": call_page(doings.calls),
+        "sandboxes": sandbox_page(doings.sandboxes),
+        "commands": command_page(doings.commands),
+    }
+    shown["more"] = {}
+    for name, page in pages.items():
+        shown[name] = page[name]
+        if page["after"] is not None:
+            after = quote(page["after"], safe="")
+            shown["more"][name] = f"/api/runs/{run.id}/{name}?after={after}"
+    shown["totals"] = {"steps": len(steps), **totals(doings.sums)}
     return shown
+
+
+# --- pages ---
+
+
+def step_page(
+    steps: Sequence[Step],
+    journal: Sequence[Event],
+    after: str | None,
+    count: int,
+    limit: int = SHOWN_BYTES,
+) -> dict[str, Any]:
+    """Steps behind the one with the key `after`, in the order they began."""
+    first = 0
+    if after is not None:
+        keys = [step.key for step in steps]
+        if after not in keys:
+            raise UsageError(
+                f"there is no step {after[:100]!r} to go on from",
+                hint="give `after` as the last page gave it",
+            )
+        first = keys.index(after) + 1
+    values = {id(event.value): event for event in journal if event.value is not None}
+    chosen = steps[first : first + count]
+    more = len(steps) > first + count
+    return _page("steps", "key", (_step_json(step, values, limit) for step in chosen), more)
+
+
+def call_page(found: Some[CallRow]) -> dict[str, Any]:
+    """Model calls, without what was said in them."""
+    return _page("calls", "id", map(call_json, found.rows), found.more)
+
+
+def sandbox_page(found: Some[SandboxRecord]) -> dict[str, Any]:
+    """Sandboxes of a run."""
+    return _page("sandboxes", "id", map(sandbox_json, found.rows), found.more)
+
+
+def command_page(found: Some[CommandRecord]) -> dict[str, Any]:
+    """Commands in sandboxes, with the end of what they wrote."""
+    return _page("commands", "id", map(command_json, found.rows), found.more)
+
+
+def _page(name: str, key: str, items: Iterable[dict[str, Any]], more: bool) -> dict[str, Any]:
+    """What fits into a page, one at least, and where the next one begins."""
+    shown: list[dict[str, Any]] = []
+    size = 0
+    for item in items:
+        size += len(encoded(item))
+        if shown and size > PAGE_BYTES:
+            return {name: shown, "after": shown[-1][key]}
+        shown.append(item)
+    return {name: shown, "after": shown[-1][key] if more else None}
+
+
+# --- parts ---
 
 
 def _step_json(step: Step, values: dict[int, Event], limit: int) -> dict[str, Any]:
@@ -136,32 +196,30 @@ def dollars(nano: int | None) -> str | None:
     return None if nano is None else f"{Decimal(nano) / NANO:f}"
 
 
-def call_json(call: Call) -> dict[str, Any]:
+def call_json(call: CallRow) -> dict[str, Any]:
     """A model call, without what was said in it."""
-    start, end = call.start, call.end
+    ended = call.finished_at is not None
     return {
-        "id": start.id,
-        "run_id": start.run_id,
-        "step": start.step,
-        "step_key": start.step_key,
-        "attempt": start.attempt,
-        "model": start.model,
-        "served_by": None
-        if end is None or end.provider is None
-        else f"{end.provider}/{end.served}",
+        "id": call.id,
+        "run_id": call.run_id,
+        "step": call.step,
+        "step_key": call.step_key,
+        "attempt": call.attempt,
+        "model": call.model,
+        "served_by": None if call.provider is None else f"{call.provider}/{call.served}",
         "status": call.status,
-        "started_at": start.started_at,
-        "finished_at": None if end is None else end.finished_at,
-        "seconds": None if end is None else end.latency,
-        "first_token_seconds": None if end is None else end.first_token,
-        "input_tokens": 0 if end is None else end.input_tokens,
-        "cached_tokens": 0 if end is None else end.cached_tokens,
-        "output_tokens": 0 if end is None else end.output_tokens,
-        "reasoning_tokens": 0 if end is None else end.reasoning_tokens,
-        "cost_usd": None if end is None else dollars(end.cost),
-        "finish": None if end is None else end.finish,
-        "error": None if end is None else end.error,
-        "message": None if end is None else end.message,
+        "started_at": call.started_at,
+        "finished_at": call.finished_at,
+        "seconds": call.latency if ended else None,
+        "first_token_seconds": call.first_token,
+        "input_tokens": call.input_tokens,
+        "cached_tokens": call.cached_tokens,
+        "output_tokens": call.output_tokens,
+        "reasoning_tokens": call.reasoning_tokens,
+        "cost_usd": dollars(call.cost),
+        "finish": call.finish,
+        "error": call.error,
+        "message": call.message,
     }
 
 
@@ -215,13 +273,14 @@ def _seconds(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
 
 
-def totals(calls: Sequence[Call]) -> dict[str, Any]:
-    """What a run's model calls came to. A call of unknown price makes the cost a lower bound."""
-    ends = [call.end for call in calls if call.end is not None]
+def totals(sums: Sums) -> dict[str, Any]:
+    """What a run did in sum. A call of unknown price makes the cost a lower bound."""
     return {
-        "calls": len(calls),
-        "input_tokens": sum(end.input_tokens for end in ends),
-        "output_tokens": sum(end.output_tokens for end in ends),
-        "cost_usd": dollars(sum(end.cost or 0 for end in ends)),
-        "cost_is_complete": all(end.cost is not None for end in ends) and len(ends) == len(calls),
+        "calls": sums.calls,
+        "sandboxes": sums.sandboxes,
+        "commands": sums.commands,
+        "input_tokens": sums.input_tokens,
+        "output_tokens": sums.output_tokens,
+        "cost_usd": dollars(sums.cost),
+        "cost_is_complete": not sums.unpriced,
     }

@@ -69,10 +69,16 @@ def insert_row(tx: Transaction, new: NewRun, forked_from: str | None) -> Status:
 
 
 def set_attributes(tx: Transaction, run_id: str, attributes: dict[str, Any]) -> None:
-    """Write a run's attributes; None removes one."""
-    for name, value in attributes.items():
+    """Write a run's attributes; None removes one. What is half a character becomes a `?`: they
+    are there to be shown and searched."""
+    for given, value in attributes.items():
+        name = _characters(given)
         if value is None:
             tx.execute("DELETE FROM attributes WHERE run_id = ? AND name = ?", (run_id, name))
         else:
-            text = json.dumps(value, ensure_ascii=False)
+            text = _characters(json.dumps(value, ensure_ascii=False))
             tx.execute("INSERT OR REPLACE INTO attributes VALUES (?, ?, ?)", (run_id, name, text))
+
+
+def _characters(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

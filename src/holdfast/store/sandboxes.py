@@ -39,6 +39,10 @@ class SandboxRecords:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-sandbox-reader")
         self._connection: sqlite3.Connection | None = None
 
+    async def notice_the_dead(self) -> None:
+        """Have what processes left open that are gone put down as ended."""
+        await self._read(lambda _connection: None)
+
     async def get(self, id: str) -> SandboxRecord | None:
         """One sandbox, or None."""
         return await self._read(lambda c: sandbox_rows.sandbox(c, id))

@@ -44,7 +44,12 @@ class Transaction:
     due: bool = False
 
     def execute(self, sql: str, parameters: tuple[Any, ...] = ()) -> sqlite3.Cursor:
-        return self.connection.execute(sql, parameters)
+        try:
+            return self.connection.execute(sql, parameters)
+        except UnicodeEncodeError:
+            # Half a surrogate pair, as in an error that names a strange file: SQLite can't hold
+            # it, and a run must not hang on it. The journal, in ASCII, has it as it was.
+            return self.connection.execute(sql, tuple(map(_escaped, parameters)))
 
     def flush(self) -> None:
         """Insert the gathered event rows; operations that read events call this first."""
@@ -59,6 +64,11 @@ class Transaction:
 
     def change(self) -> Change:
         return Change(frozenset(self.mail), self.ended, self.due)
+
+
+def _escaped(value: Any) -> Any:
+    """Text with `\\udXXX` in place of half characters: what differed still does."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 Operation = Callable[[Transaction], Any]

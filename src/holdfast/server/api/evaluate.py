@@ -14,9 +14,10 @@ from holdfast.agents.code.settings import load
 from holdfast.agents.code.workflow import MOST_ATTEMPTS, MOST_PROMPT, evaluate_code
 from holdfast.errors import UsageError
 from holdfast.server.api.workflows import IdempotencyKey, checked_key, started
+from holdfast.server.asked import Asked, Name
 from holdfast.server.asking import TheEngine, TheGateway
 from holdfast.server.bodies import StrictRoute
-from holdfast.server.schemas import ERRORS, Asked, Name, Started
+from holdfast.server.schemas import ERRORS, Started
 
 router = APIRouter(tags=["code agent"], route_class=StrictRoute, responses=ERRORS)
 

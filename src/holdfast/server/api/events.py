@@ -11,11 +11,12 @@ from holdfast.ids import new_id
 from holdfast.runtime.client import send_event
 from holdfast.server import views
 from holdfast.server.api.runs import STREAM, EventsQuery, LastEventId
+from holdfast.server.asked import SendEvent
 from holdfast.server.asking import Accept, TheEngine, TheFeed, TheSettings, wants_json
 from holdfast.server.bodies import StrictRoute
 from holdfast.server.live import last_event_id
 from holdfast.server.replies import Json
-from holdfast.server.schemas import ERRORS, EventPage, EventSent, SendEvent
+from holdfast.server.schemas import ERRORS, EventPage, EventSent
 from holdfast.server.sse import EventStream
 
 router = APIRouter(tags=["events"], route_class=StrictRoute, responses=ERRORS)
@@ -39,7 +40,8 @@ async def all_events(
         place = page[-1].log if page else after or 0
         return Json({"events": [views.event_json(event) for event in shown], "after": place})
     feed.check_room()
-    return EventStream(feed.follow(after, types=query.type), settings.stall_seconds)
+    frames = feed.follow(after, types=query.type, touch=query.wanted())
+    return EventStream(frames, settings.stall_seconds)
 
 
 @router.post("/api/events", status_code=202, response_model=EventSent)

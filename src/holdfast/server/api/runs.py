@@ -1,13 +1,12 @@
-"""Runs: list them, look at one, follow its events and streams."""
+"""Runs: list them, follow the events and streams of one. Its record is in `record`."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -21,26 +20,16 @@ from holdfast.server.asking import (
     Accept,
     TheEngine,
     TheFeed,
-    TheGateway,
     TheRun,
-    TheSandboxes,
     TheSettings,
     wants_json,
 )
 from holdfast.server.bodies import StrictRoute
-from holdfast.server.live import Feed, last_event_id
+from holdfast.server.live import Feed, Touch, last_event_id
 from holdfast.server.replies import Json, encoded
-from holdfast.server.schemas import (
-    ERRORS,
-    ChunkPage,
-    EventPage,
-    EventShown,
-    RunDetail,
-    RunPage,
-)
+from holdfast.server.schemas import ERRORS, ChunkPage, EventPage, EventShown, RunPage
 from holdfast.server.sse import EventStream
 from holdfast.store.base import RunFilter
-from holdfast.store.sandboxes import SandboxFilter
 
 router = APIRouter(prefix="/api/runs", tags=["runs"], route_class=StrictRoute, responses=ERRORS)
 
@@ -53,12 +42,9 @@ STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 LARGEST = 2**63 - 1
-MAX_CALLS = 10_000
-MAX_COMMANDS = 1000
-LONG_JOURNAL = 500
-"""Longer ones are put together in a thread, so that runs don't wait for it."""
 RUN_ID = re.compile(r"run_[0-9A-HJKMNP-TV-Z]{26}")
 
+TouchKind = Literal["calls", "sandboxes", "commands", "egress", "approvals", "workers"]
 LastEventId = Annotated[
     str | None, Header(alias="Last-Event-ID", description="where a lost stream goes on from")
 ]
@@ -96,6 +82,19 @@ class EventsQuery(BaseModel):
         default=[], max_length=20, description="only types that begin so; repeatable"
     )
     limit: int = Field(default=200, ge=1, le=1000, description="of a page; a stream has no end")
+    touch: list[TouchKind] = Field(
+        default=[],
+        max_length=20,
+        description="in a stream, say with `event: touch` that something of these kinds began or "
+        "ended, which is not in the log; repeatable",
+    )
+    mark: str | None = Field(
+        default=None, max_length=16, description="of the state that is known, as our pages carry it"
+    )
+
+    def wanted(self) -> Touch | None:
+        """What is wanted beside the log."""
+        return Touch(self.touch, self.mark) if self.touch else None
 
 
 class StreamQuery(BaseModel):
@@ -142,21 +141,6 @@ def attribute(text: str) -> tuple[str, Any]:
     return name, parsed if isinstance(parsed, str | int | float | bool) else value
 
 
-@router.get("/{run_id}", response_model=RunDetail)
-async def show_run(
-    engine: TheEngine, gateway: TheGateway, sandboxes: TheSandboxes, run: TheRun
-) -> Response:
-    """A run with its steps, model calls and sandbox commands, and what they came to."""
-    journal = await engine.store.load(run.id)  # asked after the run: a result is in it
-    calls = await gateway.ledger.calls(run_id=run.id, limit=MAX_CALLS)
-    made = await sandboxes.list(SandboxFilter(run_id=run.id), limit=MAX_COMMANDS)
-    commands = await sandboxes.commands(run_id=run.id, limit=MAX_COMMANDS)
-    doings = views.Doings(calls[::-1], made.sandboxes[::-1], commands.commands)
-    if len(journal) > LONG_JOURNAL:
-        return await asyncio.to_thread(lambda: Json(views.run_detail(run, journal, doings)))
-    return Json(views.run_detail(run, journal, doings))
-
-
 @router.get("/{run_id}/events", response_model=EventPage, responses=STREAM)
 async def run_events(
     engine: TheEngine,
@@ -176,7 +160,7 @@ async def run_events(
         shown = [e for e in page if not query.type or e.type.startswith(tuple(query.type))]
         return Json({"events": [views.event_json(event) for event in shown], "after": place})
     feed.check_room()
-    frames = feed.follow(after, run_id=run.id, types=query.type)
+    frames = feed.follow(after, run_id=run.id, types=query.type, touch=query.wanted())
     return EventStream(frames, settings.stall_seconds)
 
 

@@ -114,7 +114,7 @@ async def models_page(request: Request) -> Page:
             ],
         }
 
-    return Page("models.html", "Models", "models", context, as_json, live="/api/events")
+    return Page("models.html", "Models", "models", context, as_json, live="/api/events", every=30)
 
 
 def _line_json(line: statistics.ModelLine) -> dict[str, Any]:

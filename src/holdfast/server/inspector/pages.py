@@ -29,10 +29,10 @@ from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.providers import resolve_providers
 from holdfast.gateway.redact import Redactor
+from holdfast.server.gatekeeper import csrf_token
 from holdfast.server.inspector import words
-from holdfast.server.replies import Json, error_reply
-from holdfast.server.security import csrf_token
-from holdfast.store.inspection import Inspection
+from holdfast.server.replies import Json, error_headers, error_reply
+from holdfast.store.inspection import Inspection, pulse
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -43,6 +43,31 @@ NAVIGATION = (
     ("sandboxes", "/sandboxes", "Sandboxes"),
     ("workers", "/workers", "Workers"),
 )
+
+
+HEADINGS = {
+    400: "That can’t be done",
+    401: "Log in first",
+    403: "Refused",
+    404: "Not found",
+    405: "Not possible here",
+    408: "Too slow",
+    409: "Not possible now",
+    413: "Too large",
+    415: "Not understood",
+    421: "Not a name of this server’s",
+    429: "Too many requests",
+    500: "Something went wrong here",
+    503: "Out of reach",
+}
+TOUCHES = {
+    "runs": ("calls", "sandboxes", "commands", "egress", "approvals"),
+    "approvals": ("approvals",),
+    "models": ("calls",),
+    "sandboxes": ("sandboxes", "commands", "egress"),
+    "workers": ("workers",),
+}
+"""What is not in the log and shown by the pages of a section."""
 
 
 @dataclass
@@ -57,6 +82,10 @@ class Page:
     status: int = 200
     live: str | None = None
     """Where news come from, if the page follows them."""
+    touch: tuple[str, ...] | None = None
+    """Of what it is told that is not in the log; None: what its section shows."""
+    every: int | None = None
+    """Seconds after which it looks again in any case: for what no record tells."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -73,7 +102,9 @@ class PageRoute(APIRoute):
             try:
                 return await handle(request)
             except HoldfastError as error:
-                return error_page(request, error)
+                if not wants_page(request) or request.url.path.endswith(".json"):
+                    return error_reply(error)
+                return error_page(request, error, error_headers(error))
 
         return answer
 
@@ -88,8 +119,10 @@ def add_page(router: APIRouter, path: str, handler: Handler) -> None:
     async def as_page(request: Request) -> Response:
         if not wants_page(request):
             return await as_json(request)
+        # Asked before the page: what changes in between is told once more, not missed.
+        mark = await inspection(request).ask(pulse.mark)
         found = await handler(request)
-        return found if isinstance(found, Response) else render(request, found)
+        return found if isinstance(found, Response) else render(request, found, mark)
 
     name = f"inspector {path}"
     router.add_api_route(f"{path}.json", as_json, name=f"{name} json", response_model=None)
@@ -115,8 +148,8 @@ def wants_page(request: Request) -> bool:
     return "application/json" not in accept or "text/html" in accept
 
 
-def render(request: Request, page: Page) -> Response:
-    """The page as HTML."""
+def render(request: Request, page: Page, mark: str = "") -> Response:
+    """The page as HTML. `mark`: of the state that it shows, or of one before."""
     text = (
         _templates()
         .get_template(page.template)
@@ -129,6 +162,7 @@ def render(request: Request, page: Page) -> Response:
             path=request.url.path,
             query=dict(request.query_params),
             json_url=json_url(request),
+            live=_live(page, mark),
             **page.context,
         )
     )
@@ -137,13 +171,32 @@ def render(request: Request, page: Page) -> Response:
     return HTMLResponse(text.encode("utf-8", "replace"), page.status, headers)
 
 
-def error_page(request: Request, error: HoldfastError) -> Response:
-    """An error as a page, or as JSON."""
-    if not wants_page(request) or request.url.path.endswith(".json"):
-        return error_reply(error)
-    page = Page(
-        "error.html", error.kind, "", {"error": error, "log": 0}, dict, status=error.http_status
-    )
+def _live(page: Page, mark: str) -> str:
+    """The event stream that a page follows, but for its place."""
+    if page.live is None:
+        return ""
+    kinds = TOUCHES.get(page.section, ()) if page.touch is None else page.touch
+    return url(page.live, None, touch=kinds, mark=mark)
+
+
+def error_page(
+    request: Request,
+    error: HoldfastError,
+    headers: Mapping[str, str] | None = None,
+    *,
+    bare: bool = False,
+) -> Response:
+    """An error as a page. `bare`: without the way to other pages, for who may not see them."""
+    heading = HEADINGS.get(error.http_status, error.kind)
+    context: dict[str, Any] = {
+        "error": error,
+        "heading": heading,
+        "wait": (headers or {}).get("retry-after"),
+        "frame": "bare.html" if bare else "base.html",
+        "log": 0,
+    }
+    page = Page("error.html", heading, "", context, dict, status=error.http_status)
+    page.headers.update(headers or {})
     return render(request, page)
 
 
@@ -206,10 +259,7 @@ def static_url(name: str) -> str:
 
 def inspection(request: Request) -> Inspection:
     """The reader of the store that the application works on."""
-    state = request.app.state
-    if getattr(state, "inspection", None) is None:
-        state.inspection = Inspection(Path(state.engine.store.name))
-    return cast("Inspection", state.inspection)
+    return cast("Inspection", request.app.state.inspection)
 
 
 def mask(request: Request) -> Callable[[str], str]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,6 +12,7 @@ from holdfast.server.inspector import (
     approvals,
     bulk,
     calls,
+    journal,
     models,
     run,
     runs,
@@ -27,15 +25,7 @@ from holdfast.server.inspector.pages import PageRoute, add_action, add_page, sta
 KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-@asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
-    yield
-    reader = getattr(app.state, "inspection", None)
-    if reader is not None:
-        reader.close()
-
-
-router = APIRouter(include_in_schema=False, route_class=PageRoute, lifespan=_lifespan)
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
 @router.get("/favicon.ico")
@@ -63,9 +53,9 @@ add_action(router, "/runs/{run_id}/fork", actions.ask_fork, actions.do_fork)
 add_action(router, "/runs/{run_id}/send", actions.ask_send, actions.do_send)
 add_action(router, "/runs/{run_id}/do/{action}", actions.ask_plain, actions.do_plain)
 add_page(router, "/runs/{run_id}/transcript", transcript_page.transcript_page)
-add_page(router, "/runs/{run_id}/events", run.events_page)
-add_page(router, "/runs/{run_id}/json", run.json_page)
-router.add_api_route("/runs/{run_id}/events/{seq}/value", run.payload, response_model=None)
+add_page(router, "/runs/{run_id}/events", journal.events_page)
+add_page(router, "/runs/{run_id}/json", journal.json_page)
+router.add_api_route("/runs/{run_id}/events/{seq}/value", journal.payload, response_model=None)
 add_page(router, "/runs/{run_id}", run.timeline_page)
 add_page(router, "/models", models.models_page)
 add_page(router, "/calls", calls.calls_page)

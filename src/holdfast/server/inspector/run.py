@@ -1,4 +1,4 @@
-"""A run's pages: its timeline with the selected step beside it, its events, its JSON."""
+"""A run's timeline, with the selected step beside it; and what all pages of a run have."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from holdfast.errors import NotFound
 from holdfast.server.inspector import approvals, outline, payloads
-from holdfast.server.inspector.code import highlight
-from holdfast.server.inspector.loaded import Loaded, existing, load
-from holdfast.server.inspector.pages import Page, inspection, mask, whole
+from holdfast.server.inspector.loaded import Loaded, load
+from holdfast.server.inspector.pages import Page, inspection, mask, url, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.runs import status_of
 from holdfast.server.inspector.steps import StepView, hint_of
@@ -26,8 +24,8 @@ from holdfast.store.inspection import sandboxes
 from holdfast.store.inspection.calls import CallRow
 from holdfast.store.inspection.sandboxes import StepWork
 
-EVENTS = 200
-"""Events on one page."""
+SHOWN = 200
+"""Steps and calls that a run's JSON has; the API has pages of the others."""
 
 
 @dataclass
@@ -74,7 +72,7 @@ async def timeline_page(request: Request) -> Page:
     if panel is not None and panel.step.error is not None and loaded.failure is not None:
         same = str(panel.step.error) == str(loaded.failure)
         context["failure"] = None if same else loaded.failure  # it is told beside the step
-    return _page(loaded, "run.html", context, lambda: _as_json(loaded, now, panel))
+    return page_of(loaded, "run.html", context, lambda: as_json(loaded, now, panel))
 
 
 def _first_row(loaded: Loaded, panel: Panel | None, chosen: int) -> int:
@@ -159,20 +157,29 @@ def actions_for(loaded: Loaded) -> list[tuple[str, str, str]]:
     return found
 
 
-def _page(
-    loaded: Loaded, template: str, context: dict[str, Any], as_json: Callable[[], Any]
+def page_of(
+    loaded: Loaded, template: str, context: dict[str, Any], json: Callable[[], Any]
 ) -> Page:
+    """One of a run's pages; live until the run has ended."""
     run = loaded.run
     live = None if run.ended else f"/api/runs/{run.id}/events"
-    return Page(template, f"{run.workflow} {run.id}", "runs", context, as_json, live=live)
+    return Page(template, f"{run.workflow} {run.id}", "runs", context, json, live=live)
 
 
-def _as_json(loaded: Loaded, now: float, panel: Panel | None) -> dict[str, Any]:
+def as_json(loaded: Loaded, now: float, panel: Panel | None) -> dict[str, Any]:
+    """A run for programs: its beginning if there is much of it, and where the rest is."""
+    place = f"/api/runs/{loaded.run.id}"
+    more: dict[str, str] = {}
+    if len(loaded.steps) > SHOWN:
+        more["steps"] = url(f"{place}/steps", None, after=loaded.steps[SHOWN - 1].key)
+    if len(loaded.calls) > SHOWN:
+        more["calls"] = url(f"{place}/calls", None, after=loaded.calls[SHOWN - 1].id)
     return {
         "run": loaded.run.as_json(),
         "totals": loaded.totals(now),
-        "steps": [step_json(step) for step in loaded.steps],
-        "calls": [call.id for call in loaded.calls],
+        "steps": [step_json(step) for step in loaded.steps[:SHOWN]],
+        "calls": [call.id for call in loaded.calls[:SHOWN]],
+        "more": more,
         "selected": None if panel is None else panel.step.key,
         "log": loaded.log,
     }
@@ -197,107 +204,3 @@ def step_json(step: StepView) -> dict[str, Any]:
         if step.output_seq is None
         else {"seq": step.output_seq, "bytes": step.output_size},
     }
-
-
-# --- events ---
-
-
-async def events_page(request: Request) -> Page:
-    """The page at /runs/ID/events: the journal as it is."""
-    now = time.time()
-    masked = mask(request)
-
-    def ask(connection: sqlite3.Connection) -> tuple[Loaded, Shown | None]:
-        loaded = load(connection, request.path_params["run_id"])
-        return loaded, shown(connection, loaded.run.id, 1, masked)
-
-    loaded, input = await inspection(request).ask(ask)
-    total = len(loaded.journal)
-    default = max((total - 1) // EVENTS * EVENTS, 0) if not loaded.run.ended else 0
-    first = whole(request, "from", default, 0, max(total - 1, 0))
-    rows = loaded.journal[first : first + EVENTS]
-    context = {
-        **common(loaded, now, "events", input, masked),
-        "events": [(row, _facts(row.facts, masked)) for row in rows],
-        "first": first,
-        "total": total,
-        "rows": EVENTS,
-    }
-
-    def as_json() -> dict[str, Any]:
-        shown = [
-            {
-                "seq": row.seq,
-                "type": row.type,
-                "key": row.key,
-                "at": row.at,
-                "facts": row.facts,
-                "bytes": row.size,
-            }
-            for row in rows
-        ]
-        return {"events": shown, "from": first, "total": total, "log": loaded.log}
-
-    return _page(loaded, "events.html", context, as_json)
-
-
-def _facts(facts: dict[str, Any], masked: Mask) -> str:
-    """An event's facts on a line, without what is told elsewhere."""
-    told = {name: value for name, value in facts.items() if name not in ("seed", "rebuild")}
-    error: Any = told.get("error")
-    if isinstance(error, dict):
-        told["error"] = f"{error.get('type')}: {error.get('message')}"  # pyright: ignore[reportUnknownMemberType]
-    text = "  ".join(
-        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-        for name, value in told.items()
-    )
-    return masked(text[:400])
-
-
-# --- JSON and payloads ---
-
-
-async def json_page(request: Request) -> Page:
-    """The page at /runs/ID/json: what programs get, for people."""
-    now = time.time()
-    masked = mask(request)
-
-    def ask(connection: sqlite3.Connection) -> tuple[Loaded, Shown | None]:
-        loaded = load(connection, request.path_params["run_id"])
-        return loaded, shown(connection, loaded.run.id, 1, masked)
-
-    loaded, input = await inspection(request).ask(ask)
-    data = _as_json(loaded, now, None)
-    text = masked(json.dumps(data, indent=2, ensure_ascii=False))
-    context = {
-        **common(loaded, now, "json", input, masked),
-        "text": highlight(text[:SHOWN_BYTES], "json"),
-        "cut": max(len(text) - SHOWN_BYTES, 0),
-    }
-    return _page(loaded, "json.html", context, lambda: data)
-
-
-WHOLE = 1_000_000_000
-"""Bytes: more than SQLite keeps in one place, and within what its substr() takes."""
-
-
-async def payload(request: Request) -> Response:
-    """The whole payload of one event, as text, with secrets masked."""
-    run_id, masked = request.path_params["run_id"], mask(request)
-    try:
-        seq = int(request.path_params["seq"])
-    except ValueError as error:
-        raise NotFound("an event is named by its number") from error
-
-    def ask(connection: sqlite3.Connection) -> bytes:
-        existing(connection, run_id)
-        found = journal_of.payload(connection, run_id, min(seq, 1 << 62), 0, WHOLE)
-        if found is None:
-            raise NotFound(f"{run_id} has no event {seq}")
-        return masked(found.data.decode(errors="replace")).encode("utf-8", "replace")
-
-    data = await inspection(request).ask(ask)
-    name = f"{run_id}-{seq}.json"
-    headers = {"content-disposition": f'inline; filename="{name}"', "cache-control": "no-store"}
-    # Text, whatever is in it: a browser must not take it for a page.
-    return Response(data, media_type="text/plain; charset=utf-8", headers=headers)

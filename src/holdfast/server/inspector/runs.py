@@ -51,7 +51,15 @@ async def list_page(request: Request) -> Page:
         "filtered": bool(given),
         "log": found.log,
     }
-    return Page("runs.html", "Runs", "runs", context, lambda: _as_json(found), live="/api/events")
+    return Page(
+        "runs.html",
+        "Runs",
+        "runs",
+        context,
+        lambda: _as_json(found),
+        live="/api/events",
+        touch=("calls",),
+    )
 
 
 def which_of(query: QueryParams, now: float) -> Which:

@@ -77,7 +77,7 @@ async def workers_page(request: Request) -> Page:
             "events": state.log,
         }
 
-    return Page("workers.html", "Workers", "workers", context, as_json, live="/api/events")
+    return Page("workers.html", "Workers", "workers", context, as_json, live="/api/events", every=5)
 
 
 def _files(path: Path) -> list[tuple[str, int]]:

@@ -53,19 +53,7 @@ class Inspection:
     def _connection(self) -> sqlite3.Connection:
         found: sqlite3.Connection | None = getattr(self._own, "connection", None)
         if found is None:
-            if not self.path.exists():
-                raise StoreError(f"there is no store at {self.path}")
-            found = sqlite3.connect(
-                f"{self.path.resolve().as_uri()}?mode=ro",
-                uri=True,
-                timeout=schema.BUSY_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-            # Text that is damaged is shown as far as it can be read; the runtime refuses it.
-            found.text_factory = _as_far_as_possible
-            found.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
-            self._own.connection = found
+            found = self._own.connection = open_to_read(self.path)
             self._opened.append(found)
         return found
 
@@ -75,6 +63,23 @@ class Inspection:
         for connection in self._opened:
             connection.close()
         self._opened.clear()
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """A connection that can only read, to a file that exists."""
+    if not path.exists():
+        raise StoreError(f"there is no store at {path}")
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode=ro",
+        uri=True,
+        timeout=schema.BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    # Text that is damaged is shown as far as it can be read; the runtime refuses it.
+    connection.text_factory = _as_far_as_possible
+    connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
+    return connection
 
 
 def _as_far_as_possible(data: bytes) -> str:

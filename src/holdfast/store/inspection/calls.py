@@ -17,6 +17,7 @@ SELECT id, status, model, provider, served, run_id, workflow, step, step_key, at
   latency, first_token, attempts, error, message, finish, tags
 FROM calls
 """
+BY_ID = COLUMNS + "WHERE id = ?"
 OF_RUN = COLUMNS + "WHERE run_id = ? ORDER BY started_at, id LIMIT ?"
 # Latencies are told apart by 10 ms below a second, by 100 ms above: enough for p50 and p95.
 SUMS = """
@@ -128,6 +129,11 @@ class CallPage:
 def of_run(connection: sqlite3.Connection, run_id: str, limit: int = 20_000) -> list[CallRow]:
     """The calls of a run, in order."""
     return [_row(row) for row in connection.execute(OF_RUN, (run_id, limit))]
+
+
+def row(connection: sqlite3.Connection, id: str) -> CallRow:
+    """One call that is on record."""
+    return _row(connection.execute(BY_ID, (id,)).fetchone())
 
 
 def _row(row: tuple[Any, ...]) -> CallRow:

@@ -34,6 +34,7 @@ PIECES = ("python_watch", "python_tests", "python_tamper")
 MOST_TEXT = 4000
 _open = open
 _C_ENCODER: object = getattr(encoder, "c_make_encoder")  # noqa: B009 - it is not in the stubs
+_ASSERTED = "AssertionError: assert "
 MOST_TESTS = 50
 
 Report = dict[str, Any]
@@ -204,6 +205,8 @@ class _Collector:
             name = report.nodeid.partition("::")[2].replace("::", ".")
             crash = getattr(report.longrepr, "reprcrash", None)
             line = crash.message if crash else str(report.longrepr)
+            if line.startswith(_ASSERTED):  # which pytest leaves out only if no quote comes after
+                line = line.removeprefix("AssertionError: ")
             failures.append({"name": name, "line": _cut(line), "text": _cut(report.longreprtext)})
 
 

@@ -104,7 +104,9 @@ function say(state, text) {
 function follow() {
   const source = document.body.dataset.live;
   if (!source || stream) return;
-  stream = new EventSource(`${source}?after=${place}`);
+  const address = new URL(source, location.href);
+  address.searchParams.set("after", place);
+  stream = new EventSource(address);
   stream.onopen = () => {
     say("live", "live");
     if (lost) refresh();
@@ -114,6 +116,7 @@ function follow() {
     if (event.lastEventId) place = event.lastEventId;
     refresh();
   };
+  stream.addEventListener("touch", () => refresh()); // what is not in the log; its place stays
   stream.addEventListener("end", () => {
     unfollow("");
     refresh();
@@ -145,8 +148,9 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 follow();
-// What is not in the log (a call that ends, a sandbox) is looked for now and then.
-setInterval(() => !document.hidden && document.body.dataset.live && !lost && refresh(), 5000);
+// What nothing tells of (a lease that runs out) is looked for now and then, where a page says so.
+const { every } = document.body.dataset;
+if (every) setInterval(() => !document.hidden && !lost && refresh(), 1000 * Number(every));
 
 // --- time passes ---
 

@@ -1,0 +1,95 @@
+"""A run's record: the run with the beginning of what it did, and the rest a page at a time.
+
+An answer is bounded, whatever the run did: so many steps, calls, sandboxes and commands, and so
+many bytes of each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from holdfast.runtime.steps_view import steps_of
+from holdfast.server import views
+from holdfast.server.asking import TheEngine, TheInspection, TheRun, TheSandboxes
+from holdfast.server.bodies import StrictRoute
+from holdfast.server.replies import Json
+from holdfast.server.run_schemas import CallPage, CommandPage, RunDetail, SandboxPage, StepPage
+from holdfast.server.schemas import ERRORS
+from holdfast.store.inspection import doings
+
+router = APIRouter(prefix="/api/runs", tags=["runs"], route_class=StrictRoute, responses=ERRORS)
+
+LONG_JOURNAL = 500
+"""Longer ones are put together in a thread, so that runs don't wait for it."""
+
+
+class PageQuery(BaseModel):
+    """From where, and how many."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    after: str | None = Field(
+        default=None, max_length=1000, description="as the last page gave it, or a record's link"
+    )
+    limit: int = Field(
+        default=views.PAGE, ge=1, le=1000, description="at most; large ones make a page shorter"
+    )
+
+
+Paged = Annotated[PageQuery, Query()]
+
+
+@router.get("/{run_id}", response_model=RunDetail)
+async def show_run(
+    engine: TheEngine, inspection: TheInspection, sandboxes: TheSandboxes, run: TheRun
+) -> Response:
+    """A run with its first steps, model calls and sandbox commands, and what all came to."""
+    journal = await engine.store.load(run.id)  # asked after the run: a result is in it
+    await sandboxes.notice_the_dead()
+    did = await inspection.ask(lambda c: doings.doings(c, run.id, views.PAGE))
+    if len(journal) > LONG_JOURNAL:
+        return await asyncio.to_thread(lambda: Json(views.run_detail(run, journal, did)))
+    return Json(views.run_detail(run, journal, did))
+
+
+@router.get("/{run_id}/steps", response_model=StepPage)
+async def run_steps(engine: TheEngine, run: TheRun, query: Paged) -> Response:
+    """A page of the run's steps, in the order they began."""
+    journal = await engine.store.load(run.id)
+
+    def page() -> Response:
+        return Json(views.step_page(steps_of(journal), journal, query.after, query.limit))
+
+    return await asyncio.to_thread(page) if len(journal) > LONG_JOURNAL else page()
+
+
+@router.get("/{run_id}/calls", response_model=CallPage)
+async def run_calls(inspection: TheInspection, run: TheRun, query: Paged) -> Response:
+    """A page of the run's model calls, in the order they began."""
+    found = await inspection.ask(lambda c: doings.calls(c, run.id, query.after, query.limit))
+    return Json(views.call_page(found))
+
+
+@router.get("/{run_id}/sandboxes", response_model=SandboxPage)
+async def run_sandboxes(
+    inspection: TheInspection, sandboxes: TheSandboxes, run: TheRun, query: Paged
+) -> Response:
+    """A page of the run's sandboxes, in the order they were made."""
+    await sandboxes.notice_the_dead()
+    found = await inspection.ask(lambda c: doings.sandboxes(c, run.id, query.after, query.limit))
+    return Json(views.sandbox_page(found))
+
+
+@router.get("/{run_id}/commands", response_model=CommandPage)
+async def run_commands(
+    inspection: TheInspection, sandboxes: TheSandboxes, run: TheRun, query: Paged
+) -> Response:
+    """A page of the commands that the run had carried out, in the order they began."""
+    await sandboxes.notice_the_dead()
+    found = await inspection.ask(lambda c: doings.commands(c, run.id, query.after, query.limit))
+    return Json(views.command_page(found))

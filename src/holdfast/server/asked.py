@@ -1,0 +1,111 @@
+"""The API's requests: what is asked, for its OpenAPI document.
+
+Bodies are checked against these, unknown fields included.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]*$")]
+RunId = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+
+
+class Asked(BaseModel):
+    """A request's body: no field that is not known, no value of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Nothing(Asked):
+    """An empty object."""
+
+
+class StartRun(Asked):
+    """A run to start."""
+
+    input: dict[str, Any] = Field(default={}, description="the workflow's arguments, by name")
+    attributes: dict[Name, Annotated[str, Field(max_length=1000)] | int | float | bool] = Field(
+        default={}, max_length=50, description="what the run can be found by"
+    )
+    delay: str | float = Field(default=0.0, description='seconds, or text such as "90s" or "24h"')
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"input": {"number": 21}, "attributes": {"team": "a"}}]}
+    )
+
+
+class ForkRun(Asked):
+    """What a new run takes over from another, and what is replaced."""
+
+    step: str | None = Field(
+        default=None, max_length=1000, description="key of the step to go on from"
+    )
+    input: dict[str, Any] | None = Field(
+        default=None,
+        description="arguments to replace: the step's, or without a step the workflow's",
+    )
+    result: Any = Field(default=None, description="the step's result, instead of doing it")
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"step": "0/2", "input": {"rows": 12}}]}
+    )
+
+
+class Approve(Asked):
+    """An answer to what a run waits for."""
+
+    approved: bool = True
+    comment: str | None = Field(default=None, max_length=10_000)
+    step: str | None = Field(
+        default=None, max_length=1000, description="key of the wait, if there are several"
+    )
+    payload: dict[str, Any] = Field(default={}, description="more fields for the event")
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"approved": True}]})
+
+
+By = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
+Note = Annotated[str, StringConstraints(max_length=10_000)]
+
+
+class Decide(Asked):
+    """A decision on an approval."""
+
+    approved: bool
+    by: By = Field(description="who decides; goes on record")
+    note: Note = ""
+    arguments_hash: str | None = Field(
+        default=None, max_length=64, description="of the arguments you saw: refused if others wait"
+    )
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"approved": True, "by": "ann@example.com"}]}
+    )
+
+
+class DecideByToken(BaseModel):
+    """The same by the approval's own token; from a form, where everything is text."""
+
+    approved: bool
+    by: By
+    note: Note = ""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class SendEvent(Asked):
+    """An event for the runs that wait for it, or will."""
+
+    name: Name
+    payload: Any = None
+    id: Name | None = Field(default=None, description="the same id is delivered once")
+    run: RunId | None = Field(default=None, description="for this run alone")
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"name": "approval", "payload": {"what": "budget"}, "id": "approval-1"}]
+        }
+    )

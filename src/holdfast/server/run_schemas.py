@@ -1,0 +1,157 @@
+"""The API's answers about one run, for its OpenAPI document: its record, a page at a time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from holdfast.server.schemas import Cut, Failure, RunShown, Told
+
+
+class StepShown(Told):
+    key: str
+    kind: Literal["step", "timer", "wait", "child", "webhook"]
+    name: str
+    status: Literal["running", "retrying", "completed", "failed", "cancelled", "timed out"]
+    attempts: int
+    started_at: float
+    ended_at: float | None
+    input: Any
+    output: Any
+    error: Failure | None
+    cut: dict[Literal["input", "output"], Cut] = Field(default={})
+
+
+class CallShown(Told):
+    """A model call, without what was said in it. Money is exact, as text."""
+
+    id: str
+    run_id: str | None
+    step: str | None
+    step_key: str | None
+    attempt: int | None
+    model: str
+    served_by: str | None
+    status: Literal["started", "completed", "failed", "interrupted", "unknown"]
+    started_at: float
+    finished_at: float | None
+    seconds: float | None
+    first_token_seconds: float | None
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    cost_usd: str | None
+    finish: str | None
+    error: str | None
+    message: str | None
+
+
+class SandboxShown(Told):
+    """A sandbox that a run made."""
+
+    id: str
+    backend: str
+    isolation: str
+    runtime: str
+    network: list[str]
+    step: str | None
+    step_key: str | None
+    attempt: int | None
+    created_at: float
+    stopped_at: float | None
+    stopped_because: str | None
+
+
+class CommandShown(Told):
+    """A command in a sandbox, with the end of what it wrote."""
+
+    id: str
+    sandbox_id: str
+    argv: list[str]
+    cwd: str
+    step: str | None
+    step_key: str | None
+    attempt: int | None
+    started_at: float
+    ended_at: float | None
+    ended: str | None
+    exit_code: int | None
+    signal: int | None
+    seconds: float | None
+    limits_hit: list[str]
+    stdout: str
+    stderr: str
+    stdout_cut: int = Field(description="bytes before, which are not kept")
+    stderr_cut: int
+
+
+class Totals(Told):
+    """Of the whole run, whatever is shown of it."""
+
+    steps: int
+    sandboxes: int
+    commands: int
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: str
+    cost_is_complete: bool
+
+
+class More(Told):
+    """Where the rest of what a run has too much of is; nothing where everything is shown."""
+
+    steps: str | None = None
+    calls: str | None = None
+    sandboxes: str | None = None
+    commands: str | None = None
+
+
+class RunDetail(RunShown):
+    """A run with what is known of it: the first steps, calls, sandboxes and commands, and where
+    the rest is."""
+
+    input: Any
+    result: Any
+    failure: Failure | None
+    log: int = Field(description="place of its newest event in the log: follow it from here")
+    steps: list[StepShown]
+    calls: list[CallShown]
+    sandboxes: list[SandboxShown]
+    commands: list[CommandShown]
+    totals: Totals
+    more: More = Field(description="links to the next page of each, where there is one")
+    cut: dict[Literal["input", "result"], Cut] = Field(default={})
+
+
+After = Annotated[str | None, Field(description="where the next page begins; null: there is none")]
+
+
+class StepPage(Told):
+    """Steps in the order they began."""
+
+    steps: list[StepShown]
+    after: After
+
+
+class CallPage(Told):
+    """Model calls in the order they began."""
+
+    calls: list[CallShown]
+    after: After
+
+
+class SandboxPage(Told):
+    """Sandboxes in the order they were made."""
+
+    sandboxes: list[SandboxShown]
+    after: After
+
+
+class CommandPage(Told):
+    """Commands in the order they began."""
+
+    commands: list[CommandShown]
+    after: After

@@ -1,0 +1,166 @@
+"""The pulse: what changed in the store that is not in the log of events.
+
+Model calls, sandboxes, commands and attempts to reach the network begin and end without an event;
+so do workers, and approvals are decided by people. `look` says of which runs, since the last look.
+It costs some microseconds while nobody writes, however large the store: SQLite tells each
+connection whether another has committed. After a commit it reads what is under way and what is
+new, by indexes that hold just these; so it costs neither by the run nor by what is long past.
+
+A `mark` stands for the state at one moment. Two that are equal say that nothing was missed between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast.store.inspection import open_to_read
+from holdfast.store.schema import as_store_error
+
+
+class Kind(NamedTuple):
+    """A kind of record, and how to ask for it."""
+
+    name: str
+    newest: str | None
+    """The highest row number, or id; None where rows are there just while they are under way."""
+    begun: str | None
+    """Those with a higher one: (run_id)."""
+    open: str | None
+    """Those under way: (key, run_id)."""
+
+
+KINDS = (
+    Kind(
+        "calls",
+        "SELECT coalesce(max(rowid), 0) FROM calls",
+        "SELECT run_id FROM calls WHERE rowid > ?",
+        "SELECT id, run_id FROM calls INDEXED BY calls_in_flight WHERE status = 'started'",
+    ),
+    Kind(
+        "sandboxes",
+        "SELECT coalesce(max(rowid), 0) FROM sandboxes",
+        "SELECT run_id FROM sandboxes WHERE rowid > ?",
+        "SELECT id, run_id FROM sandboxes INDEXED BY sandboxes_live WHERE stopped_at IS NULL",
+    ),
+    Kind(
+        "commands",
+        "SELECT coalesce(max(rowid), 0) FROM commands",
+        "SELECT run_id FROM commands WHERE rowid > ?",
+        "SELECT id, run_id FROM commands INDEXED BY commands_running WHERE ended_at IS NULL",
+    ),
+    Kind(
+        "egress",
+        "SELECT coalesce(max(id), 0) FROM egress",
+        "SELECT run_id FROM egress WHERE id > ?",
+        None,
+    ),
+    Kind(
+        "approvals",
+        "SELECT coalesce(max(id), '') FROM approvals",
+        "SELECT run_id FROM approvals WHERE id > ?",
+        "SELECT id, run_id FROM approvals INDEXED BY approvals_by_status WHERE status = 'pending'",
+    ),
+    Kind("workers", None, None, "SELECT id, NULL FROM workers"),
+)
+NAMES = tuple(kind.name for kind in KINDS)
+DOINGS = ("calls", "sandboxes", "commands")
+
+
+@dataclass(frozen=True)
+class State:
+    """What is under way at one moment, and how far the records go, by kind."""
+
+    newest: dict[str, Any] = field(default_factory=dict[str, Any])
+    open: dict[str, dict[str, str | None]] = field(default_factory=dict[str, dict[str, str | None]])
+
+    @property
+    def mark(self) -> str:
+        """A short text that is another whenever the state is."""
+        told = repr([(self.newest[name], sorted(self.open[name])) for name in NAMES])
+        return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+
+    def has_open(self, run_id: str) -> bool:
+        """Whether a call, a sandbox or a command of a run is under way."""
+        return any(run_id in self.open[name].values() for name in DOINGS)
+
+
+Touched = dict[str, set[str | None]]
+"""By kind, the runs of which something began or ended; None: something of no run."""
+
+
+def state_of(connection: sqlite3.Connection) -> State:
+    """The state at this moment; ask it in a transaction."""
+    state = State()
+    for kind in KINDS:
+        newest = 0 if kind.newest is None else connection.execute(kind.newest).fetchone()[0]
+        state.newest[kind.name] = newest
+        state.open[kind.name] = {} if kind.open is None else dict(connection.execute(kind.open))
+    return state
+
+
+def mark(connection: sqlite3.Connection) -> str:
+    """What stands for the state at this moment."""
+    return state_of(connection).mark
+
+
+def touched(connection: sqlite3.Connection, before: State, now: State) -> Touched:
+    """What began or ended between two states, the second being that of this transaction."""
+    found: Touched = {}
+    for kind in KINDS:
+        name, since = kind.name, before.newest[kind.name]
+        runs: set[str | None] = set()
+        if kind.begun is not None and now.newest[name] != since:
+            # Numbers only go down if rows were taken away, or given new ones by VACUUM.
+            first = since if now.newest[name] > since else type(since)()
+            runs |= {row[0] for row in connection.execute(kind.begun, (first,))}
+        for one, other in ((before, now), (now, before)):
+            gone = one.open[name].keys() - other.open[name].keys()
+            runs |= {one.open[name][key] for key in gone}
+        if runs:
+            found[name] = runs
+    return found
+
+
+class Pulse:
+    """Looks, on a connection that nobody else uses."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._version = -1
+        self.state: State | None = None
+        """As of the last look."""
+
+    def look(self) -> Touched:
+        """What was touched since the last look; the first finds nothing."""
+        try:
+            return self._look()
+        except sqlite3.Error as error:
+            raise as_store_error(error, self._path) from error
+
+    def _look(self) -> Touched:
+        if self._connection is None:
+            self._connection = open_to_read(self._path)
+        connection = self._connection
+        version = connection.execute("PRAGMA data_version").fetchone()[0]
+        if version == self._version and self.state is not None:
+            return {}
+        connection.execute("BEGIN")
+        try:
+            now = state_of(connection)
+            found = {} if self.state is None else touched(connection, self.state, now)
+        finally:
+            connection.execute("ROLLBACK")
+        # Asked before the state: a commit in between is looked at twice, never missed.
+        self.state, self._version = now, version
+        return found
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

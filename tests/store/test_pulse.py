@@ -1,0 +1,159 @@
+"""The pulse: every begin and end that is not in the log, of the right run, and nothing else."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.store.inspection.pulse import NAMES, Pulse, mark
+from seeding import Seed
+
+
+@pytest.fixture
+def seed(tmp_path: Path) -> Iterator[Seed]:
+    made = Seed(tmp_path / "store.db")
+    made.connection.execute("COMMIT")
+    yield made
+    made.connection.close()
+    made.let_go()
+
+
+@pytest.fixture
+def pulse(seed: Seed) -> Iterator[Pulse]:
+    made = Pulse(seed.path)
+    made.look()
+    yield made
+    made.close()
+
+
+def a_call(seed: Seed, run_id: str) -> None:
+    seed.call("a/b", seed.now, 1.0, (1, 1), 0.1)
+    seed.connection.execute("UPDATE calls SET run_id = ?", (run_id,))
+
+
+def a_sandbox(seed: Seed, run_id: str) -> None:
+    seed.sandbox(seed.now, None)
+    seed.connection.execute("UPDATE sandboxes SET run_id = ?", (run_id,))
+
+
+def a_command(seed: Seed, run_id: str) -> None:
+    seed.connection.execute(
+        "INSERT INTO commands (id, sandbox_id, owner, argv, argv_cut, cwd, run_id, started_at)"
+        " VALUES ('cmd_1', 'sbx_1', 'own', '[]', 0, '/', ?, 1)",
+        (run_id,),
+    )
+
+
+def an_attempt(seed: Seed, run_id: str) -> None:
+    seed.connection.execute(
+        "INSERT INTO egress (sandbox_id, run_id, at, host, allowed, reason, sent, received)"
+        " VALUES ('sbx_1', ?, 1, 'h', 0, 'no', 0, 0)",
+        (run_id,),
+    )
+
+
+def an_approval(seed: Seed, run_id: str) -> None:
+    seed.connection.execute(
+        "INSERT INTO approvals (id, run_id, title, arguments, arguments_hash, asked_of,"
+        " requested_at, expires_at, fallback) VALUES ('apr_1', ?, 'x', '{}', '', '', 1, 2, 'deny')",
+        (run_id,),
+    )
+
+
+BEGIN: dict[str, Callable[[Seed, str], None]] = {
+    "calls": a_call,
+    "sandboxes": a_sandbox,
+    "commands": a_command,
+    "egress": an_attempt,
+    "approvals": an_approval,
+}
+END = {
+    "sandboxes": "UPDATE sandboxes SET stopped_at = 2",
+    "commands": "UPDATE commands SET ended_at = 2",
+    "approvals": "UPDATE approvals SET status = 'approved'",
+}
+
+
+@pytest.mark.parametrize("kind", BEGIN)
+def test_a_begin_is_seen_once(seed: Seed, pulse: Pulse, kind: str) -> None:
+    BEGIN[kind](seed, "run_1")
+    assert pulse.look() == {kind: {"run_1"}}
+    assert pulse.look() == {}
+
+
+@pytest.mark.parametrize("kind", END)
+def test_an_end_is_seen_once(seed: Seed, pulse: Pulse, kind: str) -> None:
+    BEGIN[kind](seed, "run_1")
+    pulse.look()
+    seed.connection.execute(END[kind])
+    assert pulse.look() == {kind: {"run_1"}}
+    assert pulse.look() == {}
+
+
+def test_a_call_that_began_and_ended_between_two_looks_is_seen(seed: Seed, pulse: Pulse) -> None:
+    run = seed.run("flow", 1.0, {})
+    pulse.look()
+    with seed.connection:
+        seed.connection.execute("BEGIN")
+        seed.call("a/b", seed.now, 1.0, (1, 1), 0.1, run=run)
+    assert pulse.look() == {"calls": {run.id}}
+
+
+def test_a_call_that_is_under_way_is_seen_to_end(seed: Seed, pulse: Pulse) -> None:
+    seed.call("a/b", seed.now, 1.0, (1, 1), 0.1)
+    seed.connection.execute("UPDATE calls SET status = 'started', run_id = 'run_1'")
+    pulse.look()
+    seed.connection.execute("UPDATE calls SET status = 'failed'")
+    assert pulse.look() == {"calls": {"run_1"}}
+
+
+def test_a_worker_that_comes_or_goes_is_seen_but_not_its_lease(seed: Seed, pulse: Pulse) -> None:
+    seed.worker(1, "here", 1.0)
+    assert pulse.look() == {"workers": {None}}
+    seed.connection.execute("UPDATE workers SET expires_at = expires_at + 10")
+    assert pulse.look() == {}
+    seed.connection.execute("DELETE FROM workers")
+    assert pulse.look() == {"workers": {None}}
+
+
+def test_events_of_the_log_are_no_touch(seed: Seed, pulse: Pulse) -> None:
+    seed.run("flow", 1.0, {}).step("work", {}, 1, 1.0)
+    assert pulse.look() == {}
+
+
+def test_rows_that_were_numbered_anew_hide_nothing(seed: Seed, pulse: Pulse) -> None:
+    for _ in range(3):
+        an_attempt(seed, "run_1")
+    pulse.look()
+    seed.connection.execute("DELETE FROM egress")
+    an_attempt(seed, "run_2")
+    assert pulse.look() == {"egress": {"run_2"}}
+
+
+def test_a_mark_is_another_whenever_something_was_touched(seed: Seed) -> None:
+    marks = [mark(seed.connection)]
+    for kind, begin in BEGIN.items():
+        begin(seed, "run_1")
+        marks.append(mark(seed.connection))
+        if kind in END:
+            seed.connection.execute(END[kind])
+            marks.append(mark(seed.connection))
+    assert len(set(marks)) == len(marks)
+    assert mark(seed.connection) == marks[-1]
+
+
+def test_a_look_at_a_store_that_rests_reads_no_table(
+    seed: Seed, pulse: Pulse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    assert isinstance(pulse._connection, sqlite3.Connection)
+    pulse._connection.set_trace_callback(asked.append)
+    for _ in range(3):
+        pulse.look()
+    assert asked == ["PRAGMA data_version"] * 3
+    seed.worker(1, "here", 1.0)
+    pulse.look()
+    assert len(asked) > 4 + len(NAMES)
