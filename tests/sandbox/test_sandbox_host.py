@@ -64,6 +64,7 @@ async def test_a_pooled_sandbox_is_fresh_and_fits_what_was_asked(own_host: Host)
         ).ended is Ended.OUT_OF_MEMORY
     async with await Sandbox.create(backend="namespace", host=own_host) as fresh:
         assert await fresh.list_files() == []
+    await own_host.aclose()  # what is being made for the pool ends with this loop
 
 
 async def test_sandboxes_are_recorded_against_run_and_step_and_end_with_the_run() -> None:
