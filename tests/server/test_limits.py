@@ -33,6 +33,12 @@ async def raw(server: Server, data: bytes, *, close: bool = False) -> bytes:
 
 @pytest.fixture
 async def small(tmp_path: Path) -> AsyncIterator[Server]:
+    async with running(tmp_path / "store.db", max_body=1000) as server:
+        yield server
+
+
+@pytest.fixture
+async def hurried(tmp_path: Path) -> AsyncIterator[Server]:
     limits = {"max_body": 1000, "body_seconds": 0.3, "header_seconds": 0.3}
     async with running(tmp_path / "store.db", **limits) as server:
         yield server
@@ -88,9 +94,9 @@ async def test_a_client_that_declares_much_and_sends_little_is_refused_at_once(
         assert answer[:12] in (b"HTTP/1.1 413", b"HTTP/1.1 400"), answer
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(small: Server) -> None:
+async def test_a_body_that_does_not_come_is_not_waited_for(hurried: Server) -> None:
     answer = await raw(
-        small,
+        hurried,
         b"POST /api/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: 100\r\n\r\n{",
     )
@@ -99,27 +105,29 @@ async def test_a_body_that_does_not_come_is_not_waited_for(small: Server) -> Non
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET", b"GET /healthz HTTP/1.1\r\nHost: loc"])
-async def test_a_head_that_does_not_come_is_not_waited_for(small: Server, begun: bytes) -> None:
-    assert (await raw(small, begun)).startswith(b"HTTP/1.1 408")
+async def test_a_head_that_does_not_come_is_not_waited_for(hurried: Server, begun: bytes) -> None:
+    assert (await raw(hurried, begun)).startswith(b"HTTP/1.1 408")
 
 
-async def test_the_second_head_of_a_connection_has_its_time_too(small: Server) -> None:
+async def test_the_second_head_of_a_connection_has_its_time_too(hurried: Server) -> None:
     whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    answer = await raw(small, whole + b"GET /healthz HTTP/1.1\r\nHo")
+    answer = await raw(hurried, whole + b"GET /healthz HTTP/1.1\r\nHo")
     assert answer.startswith(b"HTTP/1.1 200")
     assert b"HTTP/1.1 408" in answer
 
 
-async def test_a_refusal_waits_for_the_answer_before_it(small: Server) -> None:
+async def test_a_refusal_waits_for_the_answer_before_it(hurried: Server) -> None:
     gate = asyncio.Event()
 
     async def slow(_: Request) -> Response:
         await gate.wait()
         return Response("at last")
 
-    small.app.router.add_route("/slow", slow)
-    asyncio.get_running_loop().call_later(3 * small.settings.header_seconds, gate.set)
-    answer = await raw(small, b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.1")
+    hurried.app.router.add_route("/slow", slow)
+    asyncio.get_running_loop().call_later(3 * hurried.settings.header_seconds, gate.set)
+    answer = await raw(
+        hurried, b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\nGET /healthz HTTP/1.1"
+    )
     assert answer.startswith(b"HTTP/1.1 200") and b"at last" in answer
     assert answer.index(b"at last") < answer.index(b"HTTP/1.1 408")
 

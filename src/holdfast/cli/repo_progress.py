@@ -98,7 +98,7 @@ def told(repair: Repair, made: Mapping[str, str]) -> list[str]:
         cost,
     ]
     lines = [" · ".join(word for word in words if word)]
-    lines += [f"  {line}" for line in repair.summary.strip().splitlines()[:12]]
+    lines += [f"  {line}" for line in repair.summary.strip().splitlines()[-12:]]
     for test in verdict.changed_tests:
         if test.how != "added":
             lines.append(f"  ! {test.path}: {test.how}")

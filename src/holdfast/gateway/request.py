@@ -70,6 +70,8 @@ class Request:
     thinking_tokens: int | None = None
     user: str | None = None
     stream: bool = False
+    left_out: tuple[str, ...] = ()
+    """Kinds of tools the client offered that only a provider of its own format could be."""
     extra: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     def for_model(self, model: str) -> Request:

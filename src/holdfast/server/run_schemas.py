@@ -62,6 +62,9 @@ class SandboxShown(Told):
     created_at: float
     stopped_at: float | None
     stopped_because: str | None
+    cpu_seconds: float | None = Field(description="what it used; null where nobody could tell")
+    peak_memory: int | None = Field(description="the most it held at once, in bytes")
+    disk_used: int | None = Field(description="bytes of its files at the end")
 
 
 class CommandShown(Told):
@@ -80,6 +83,8 @@ class CommandShown(Told):
     exit_code: int | None
     signal: int | None
     seconds: float | None
+    cpu_seconds: float | None
+    peak_memory: int | None
     limits_hit: list[str]
     stdout: str
     stderr: str

@@ -20,6 +20,7 @@ from holdfast.gateway.formats.base import (
     StreamEncoder,
     sampling,
 )
+from holdfast.gateway.formats.portable import portable
 from holdfast.gateway.formats.sse import event
 from holdfast.gateway.formats.wire import (
     Json,
@@ -104,13 +105,13 @@ class AnthropicFormat:
         thinking = fields(body.get("thinking") or {}, "thinking")
         metadata = fields(body.get("metadata") or {}, "metadata")
         serial = choice.get("disable_parallel_tool_use")
+        free = choice.get("type") in (None, "auto", "none")
+        tools, left_out = portable(body, functions="custom", decode=_decode_tool, free=free)
         return Request(
             model=text(body.get("model"), "model"),
             messages=(*_decode_system(body.get("system")), *messages),
-            tools=tuple(
-                _decode_tool(fields(raw, f"tools[{n}]"), f"tools[{n}]")
-                for n, raw in enumerate(items(body.get("tools"), "tools"))
-            ),
+            tools=tools,
+            left_out=left_out,
             tool_choice=_decode_choice(choice),
             parallel_tools=None if serial is None else not serial,
             max_tokens=optional_int(body.get("max_tokens"), "max_tokens"),
@@ -247,8 +248,6 @@ def _encode_tool(tool: Tool) -> Json:
 
 
 def _decode_tool(tool: Json, path: str) -> Tool:
-    if tool.get("type") not in (None, "custom"):
-        raise WireError(f"{path}: only custom tools can be translated, not {tool.get('type')!r}")
     return Tool(
         name=text(tool.get("name"), f"{path}.name"),
         description=str(tool.get("description") or ""),

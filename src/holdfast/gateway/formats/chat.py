@@ -15,6 +15,7 @@ from holdfast.gateway.formats.base import (
 )
 from holdfast.gateway.formats.chat_messages import decode_messages, encode_messages
 from holdfast.gateway.formats.chat_usage import decode_usage, encode_usage
+from holdfast.gateway.formats.portable import portable
 from holdfast.gateway.formats.wire import (
     Json,
     WireError,
@@ -87,13 +88,15 @@ class ChatFormat:
     def decode_request(self, body: Json) -> Request:
         limit = body.get("max_completion_tokens", body.get("max_tokens"))
         stop = body.get("stop")
+        tools, left_out = portable(
+            body, functions="function", decode=_decode_tool,
+            free=openai_tools.is_free(body.get("tool_choice")),
+        )  # fmt: skip
         return Request(
             model=text(body.get("model"), "model"),
             messages=decode_messages(items(body.get("messages"), "messages")),
-            tools=tuple(
-                _decode_tool(fields(tool, f"tools[{n}]"), f"tools[{n}]")
-                for n, tool in enumerate(items(body.get("tools"), "tools"))
-            ),
+            tools=tools,
+            left_out=left_out,
             tool_choice=openai_tools.decode_choice(body.get("tool_choice"), _choice_name),
             parallel_tools=optional_bool(body.get("parallel_tool_calls"), "parallel_tool_calls"),
             max_tokens=optional_int(limit, "max_tokens"),
@@ -237,7 +240,6 @@ def _encode_tool(tool: Tool) -> Json:
 
 
 def _decode_tool(tool: Json, path: str) -> Tool:
-    openai_tools.check_kind(tool.get("type", "function"), path)
     function = fields(tool.get("function"), f"{path}.function")
     return openai_tools.decode_function(function, f"{path}.function")
 

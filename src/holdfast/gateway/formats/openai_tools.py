@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.gateway.formats.wire import Json, WireError, fields, text
+from holdfast.gateway.formats.wire import Json, fields, text
 from holdfast.gateway.request import OutputSchema, Tool, ToolChoice
 
 
-def check_kind(kind: object, path: str) -> None:
-    """Raise WireError for a tool that runs at the provider."""
-    if kind != "function":
-        raise WireError(f"{path}: only function tools can be translated, not {kind!r}")
+def is_free(choice: object) -> bool:
+    """Whether the model may choose its tools, or none."""
+    return choice in (None, "auto", "none")
 
 
 def decode_function(function: Json, path: str) -> Tool:

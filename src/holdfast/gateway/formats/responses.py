@@ -17,6 +17,7 @@ from holdfast.gateway.formats.base import (
     StreamEncoder,
     sampling,
 )
+from holdfast.gateway.formats.portable import portable
 from holdfast.gateway.formats.responses_items import (
     decode_input,
     decode_output,
@@ -97,13 +98,15 @@ class ResponsesFormat:
         lead = (Message("system", (TextPart(instructions),)),) if instructions else ()
         wanted = fields(body.get("text") or {}, "text").get("format")
         reasoning = fields(body.get("reasoning") or {}, "reasoning")
+        tools, left_out = portable(
+            body, functions="function", decode=openai_tools.decode_function,
+            free=openai_tools.is_free(body.get("tool_choice")),
+        )  # fmt: skip
         return Request(
             model=text(body.get("model"), "model"),
             messages=(*lead, *turns),
-            tools=tuple(
-                _decode_tool(fields(raw, f"tools[{n}]"), f"tools[{n}]")
-                for n, raw in enumerate(items(body.get("tools"), "tools"))
-            ),
+            tools=tools,
+            left_out=left_out,
             tool_choice=openai_tools.decode_choice(body.get("tool_choice"), _choice_name),
             parallel_tools=optional_bool(body.get("parallel_tool_calls"), "parallel_tool_calls"),
             max_tokens=optional_int(body.get("max_output_tokens"), "max_output_tokens"),
@@ -215,11 +218,6 @@ def _encode_tool(tool: Tool) -> Json:
         "parameters": tool.schema,
         "strict": bool(tool.strict),
     }
-
-
-def _decode_tool(tool: Json, path: str) -> Tool:
-    openai_tools.check_kind(tool.get("type"), path)
-    return openai_tools.decode_function(tool, path)
 
 
 def _encode_choice(choice: ToolChoice) -> object:

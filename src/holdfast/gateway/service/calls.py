@@ -165,13 +165,15 @@ class ServiceCalls:
                 tags=client.key.tags,
                 prompt=keep(client.raw.decode("utf-8", "replace")) if keep else None,
             )
+            headers = {"x-holdfast-call": start.id}
             work = HttpWork(
                 client.format, client.body, client.raw, sink, gateway.backends,
                 bounds=gateway.config.bounds, client_headers=client.headers,
-                headers={"x-holdfast-call": start.id}, redact=keep, secret=secret,
+                headers=headers, redact=keep, secret=secret,
             )  # fmt: skip
             if not all(work.is_raw(candidate) for candidate in candidates):
-                work.request()  # what can't be translated is refused before anything is spent
+                left_out = work.request().left_out  # raises before anything is spent
+                headers |= {"x-holdfast-left-out": ", ".join(left_out)} if left_out else {}
             try:
                 end = await gateway.dispatcher.run(
                     start, candidates, work, idempotency_key=call_key and _outward(call_key),

@@ -1,0 +1,50 @@
+"""Which of a client's tools a provider of another format can be offered.
+
+Function tools are everywhere. Others run at one provider (its web search), or are that provider's
+way of grouping tools; coding agents offer such by the way, beside functions of their own. Where
+the client leaves the choice to the model, the model simply is not offered them, and the client is
+told. A client that has no other tools, or insists on one, is refused: it would get an answer to
+another question.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from holdfast.gateway.formats.wire import Json, WireError, fields, items
+from holdfast.gateway.request import Tool
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""What may be told back in a header."""
+
+
+def portable(
+    body: Json,
+    *,
+    functions: str,
+    decode: Callable[[Json, str], Tool],
+    free: bool,
+) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
+    """The function tools, and what was left out.
+
+    `functions`: the type they have, which may be missing; `free`: whether the model may choose.
+    """
+    given = [fields(raw, f"tools[{n}]") for n, raw in enumerate(items(body.get("tools"), "tools"))]
+    tools: list[Tool] = []
+    others: list[str] = []
+    for n, raw in enumerate(given):
+        kind = raw.get("type") or functions
+        if kind == functions:
+            tools.append(decode(raw, f"tools[{n}]"))
+        else:
+            others.append(kind if isinstance(kind, str) and _PLAIN.fullmatch(kind) else "other")
+            if not free:
+                raise _refusal(n, kind, functions)
+    if others and not tools:
+        raise _refusal(0, others[0], functions)
+    return tuple(tools), tuple(others)
+
+
+def _refusal(n: int, kind: object, functions: str) -> WireError:
+    return WireError(f"tools[{n}]: only {functions} tools can be translated, not {kind!r}")
