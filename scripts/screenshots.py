@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import platform
+import secrets
 import sys
 import tempfile
 import threading
@@ -50,6 +51,10 @@ SHOTS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "sandboxes": ("/sandboxes", "light", (1280, 420)),
     "sandbox": ("/sandboxes/{sandbox}", "light", (1280, 480)),
     "workers": ("/workers", "light", (1280, 600)),
+    "login": ("/login", "light", (1280, 360)),
+    "login-dark": ("/login", "dark", (1280, 360)),
+    "login-phone": ("/login", "light", (390, 360)),
+    "not-found": ("/nowhere", "light", (1280, 260)),
 }
 
 
@@ -57,7 +62,7 @@ class Served:
     """The demo store, served by a thread of this process."""
 
     def __init__(self) -> None:
-        self.url = ""
+        self.url = self.guarded_url = ""
         self._path = Path(".holdfast/holdfast.db")
         self._seed = Seed(self._path)
         self.ids = demo_store.fill(self._seed)
@@ -68,11 +73,19 @@ class Served:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = self._loop.create_future()
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        async with open_engine(self._path, worker=False) as engine:
-            app = create_app(engine, ServerSettings(port=port))
-            await serve(app, bind("127.0.0.1", port), self._stop, self._ready.set)
+        opened, guarded = (
+            ServerSettings(port=free_port()),
+            ServerSettings(port=free_port(), token=secrets.token_urlsafe()),
+        )
+        self.url, self.guarded_url = opened.url, guarded.url
+        ready = [asyncio.Event(), asyncio.Event()]
+        async with open_engine(self._path, worker=False) as engine, asyncio.TaskGroup() as group:
+            for settings, event in zip((opened, guarded), ready, strict=True):
+                app, listener = create_app(engine, settings), bind("127.0.0.1", settings.port)
+                group.create_task(serve(app, listener, self._stop, event.set))
+            for event in ready:
+                await event.wait()
+            self._ready.set()
 
     def __enter__(self) -> Served:
         self._thread.start()
@@ -93,7 +106,10 @@ def take(browser: Browser, served: Served, name: str) -> None:
         reduced_motion="reduce",
     )
     page = context.new_page()
-    page.goto(served.url + place.format(**served.ids), wait_until="load")
+    server = served.guarded_url if place == "/login" else served.url
+    page.goto(server + place.format(**served.ids), wait_until="load")
+    if page.locator("body").get_attribute("data-live"):
+        page.locator("#live[data-state=live]").wait_for()
     page.screenshot(path=IMAGES / f"inspector-{name}.png")
     context.close()
     print(f"inspector-{name}.png")

@@ -164,7 +164,8 @@ class Seed:
             scopes += [f"run:{run.id}", f"workflow:{run.workflow}"]
         ledger_rows.insert(self.connection, start, self.owner.id, scopes=scopes, usd=0, tokens=0)
         ledger_spend.hold(self.connection, scopes, 0, 0)
-        ledger_rows.finish(self.connection, id, end, 0)
+        held = ledger_rows.Hold(scopes, 0, 0)
+        ledger_rows.finish(self.connection, id, end, held, 0)
         ledger_spend.settle(self.connection, scopes, (0, 0), (nano or 0, sum(tokens)))
         return id
 

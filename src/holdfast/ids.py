@@ -10,9 +10,11 @@ import hashlib
 import os
 import secrets
 import time
+from functools import lru_cache
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O, U
 _PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
+_DIGITS = (_ALPHABET * 8).encode()
 
 
 def _base32(number: int, length: int) -> str:
@@ -23,8 +25,16 @@ def _base32(number: int, length: int) -> str:
 def new_id(prefix: str, *, at: float | None = None, entropy: bytes | None = None) -> str:
     """A new id such as `run_01K9V3…`: 48 bits of milliseconds, 80 bits of randomness."""
     milliseconds = int((time.time() if at is None else at) * 1000)
-    tail = int.from_bytes((os.urandom(10) if entropy is None else entropy)[:10], "big")
-    return f"{prefix}_{_base32(milliseconds, 10)}{_base32(tail, 16)}"
+    moment = f"{_second(milliseconds >> 10)}{_PAIRS[milliseconds & 1023]}"
+    if entropy is None:  # each byte gives the five bits of one digit
+        return f"{prefix}_{moment}{os.urandom(16).translate(_DIGITS).decode()}"
+    return f"{prefix}_{moment}{_base32(int.from_bytes(entropy[:10], 'big'), 16)}"
+
+
+@lru_cache(16)
+def _second(number: int) -> str:
+    """The first eight digits of a moment, the same for about a second."""
+    return _base32(number, 8)
 
 
 def derived_id(prefix: str, parent: str, place: str) -> str:

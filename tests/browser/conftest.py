@@ -124,8 +124,11 @@ def page(visit: Visit) -> Page:
 class Site:
     """`holdfast serve` in a process of its own, on a store of its own."""
 
-    def __init__(self, folder: Path, *modules: str, worker: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *modules: str, worker: bool = True, token: str | None = None
+    ) -> None:
         self.folder = folder
+        self._own = {} if token is None else {"HOLDFAST_SERVER_TOKEN": token}
         self.store = folder / "store.db"
         self.port = free_port()
         self._options = [*modules, *([] if worker else ["--no-worker"])]
@@ -138,7 +141,7 @@ class Site:
     def start(self) -> None:
         command = [sys.executable, "-m", "holdfast.cli.main", "serve", *self._options]
         command += ["--port", str(self.port), "--store", str(self.store), "--json", "--grace", "0s"]
-        environment = {**os.environ, "FLOWS_FOLDER": str(self.folder)}
+        environment = {**os.environ, "FLOWS_FOLDER": str(self.folder), **self._own}
         self._process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,

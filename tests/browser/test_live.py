@@ -230,3 +230,18 @@ def test_what_is_seen_after_the_end_is_what_was_recorded_last(apart: Site, page:
     expect(page.locator("#live")).to_have_text("")
     expect(page.get_by_label("Sandbox", exact=True)).to_contain_text("signal")
     assert is_kept(page)
+
+
+def test_the_page_of_a_call_shows_its_answer_when_it_comes(apart: Site, page: Page) -> None:
+    run = apart.run("thinking", name="spoken")
+    (call,) = until(lambda: apart.ask(f"/api/runs/{run}")["calls"], "the call")
+    page.goto(f"{apart.url}/calls/{call['id']}")
+    expect(page.locator("#call")).to_contain_text("is still to come")
+    expect(page.locator("#live")).to_have_text("live")
+    keep(page)
+    apart.tell("spoken")
+    expect(page.locator("#call")).to_contain_text("said of spoken")
+    expect(page.locator("#live")).to_have_text("")
+    assert is_kept(page)
+    apart.tell("spoken-step")
+    apart.until(run, "completed")

@@ -36,12 +36,14 @@ SCREENS: dict[str, tuple[str, str]] = {
     "send": ("/runs/{waiting}/send", "refund_approved"),
     "bulk": ("/runs/cancel", "Cancel 8 runs"),
     "not found": ("/runs/run_none", "there is no run run_none"),
+    "nowhere": ("/nowhere", "there is nothing at /nowhere"),
 }
+MISSING = ("not found", "nowhere")
 
 
 def opened(visit: Visit, demo: Demo, name: str) -> None:
     place, _ = SCREENS[name]
-    visit.expected = ("404 (Not Found)",) if name == "not found" else ()
+    visit.expected = ("404 (Not Found)",) if name in MISSING else ()
     visit.page.goto(demo.url + place.format(**demo.ids))
 
 
@@ -78,7 +80,7 @@ def test_a_screen_fits_a_phone(demo: Demo, visiting: Callable[..., Visit], name:
     assert wide <= 390, f"{name} is {wide} pixels wide"
 
 
-@pytest.mark.parametrize("name", [name for name in SCREENS if name != "not found"])
+@pytest.mark.parametrize("name", [name for name in SCREENS if name not in MISSING])
 def test_a_screen_answers_as_json_too(demo: Demo, name: str) -> None:
     place = SCREENS[name][0].format(**demo.ids)
     path, mark, query = place.partition("?")

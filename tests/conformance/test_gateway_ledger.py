@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -27,11 +26,11 @@ async def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 def start(id: str = "call_1", **more: object) -> CallStart:
     base = CallStart(id=id, model="p/m", format="chat", started_at=1000.0)
-    return replace(base, **more)  # type: ignore[arg-type]
+    return base._replace(**more)  # type: ignore[arg-type]
 
 
 def end(**more: object) -> CallEnd:
-    return replace(CallEnd("completed", 1001.0), **more)  # type: ignore[arg-type]
+    return CallEnd("completed", 1001.0)._replace(**more)  # type: ignore[arg-type]
 
 
 async def begin(ledger: Ledger, call: CallStart, usd: int | None = 0, tokens: int = 0) -> object:
@@ -136,6 +135,17 @@ async def test_a_hold_can_grow_within_the_limit_only(ledger: Ledger) -> None:
     assert (await ledger.spend("run:r")).reserved_usd == 100
     await ledger.hold("call_1", usd=10, tokens=0)
     assert (await ledger.spend("run:r")).reserved_usd == 10
+
+
+async def test_a_hold_that_grew_is_given_back_in_full(ledger: Ledger) -> None:
+    await ledger.link("run:r", "run:parent")
+    await begin(ledger, start(), usd=40, tokens=4)
+    await ledger.hold("call_1", usd=90, tokens=9)
+    await ledger.finish("call_1", end(charge=30, charge_tokens=3))
+    for scope in ("run:r", "run:parent"):
+        spend = await ledger.spend(scope)
+        assert (spend.usd, spend.tokens, spend.calls) == (30, 3, 1)
+        assert (spend.reserved_usd, spend.reserved_tokens) == (0, 0)
 
 
 async def test_a_key_leads_to_the_earlier_call(ledger: Ledger) -> None:

@@ -187,7 +187,8 @@ async def test_what_changed_between_a_page_and_its_stream_is_told_at_once(
 async def test_touches_leave_the_place_to_resume_from_exact(
     server: Server, records: Records
 ) -> None:
-    run = await start(jobs.doubling, 1, 40)
+    gate("resumed").clear()
+    run = await start(jobs.counting, 40, "resumed")
 
     async def keep_busy() -> None:
         while True:
@@ -206,6 +207,7 @@ async def test_touches_leave_the_place_to_resume_from_exact(
                 if frame.event == "touch":
                     touched += 1
                     assert int(frame.id) == places[-1], "a touch moves no place"
+                    gate("resumed").set()
                 if frame.event == "message":
                     places.append(int(frame.id))
                 since += 1
@@ -245,13 +247,13 @@ async def test_the_end_is_told_when_what_the_run_did_is_on_record(
 def _count_looks(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[None]:
     looks: list[None] = []
     beat = server.app.state.feed._touches._pulse
-    look = beat.look
+    has_changed = beat.has_changed
 
-    def counted() -> Any:
+    def counted() -> bool:
         looks.append(None)
-        return look()
+        return bool(has_changed())
 
-    monkeypatch.setattr(beat, "look", counted)
+    monkeypatch.setattr(beat, "has_changed", counted)
     return looks
 
 

@@ -119,6 +119,14 @@ def test_a_worker_that_comes_or_goes_is_seen_but_not_its_lease(seed: Seed, pulse
     assert pulse.look() == {"workers": {None}}
 
 
+def test_only_what_another_connection_wrote_is_a_change(seed: Seed, pulse: Pulse) -> None:
+    assert not pulse.has_changed()
+    seed.worker(1, "here", 1.0)
+    assert pulse.has_changed()
+    pulse.look()
+    assert not pulse.has_changed()
+
+
 def test_events_of_the_log_are_no_touch(seed: Seed, pulse: Pulse) -> None:
     seed.run("flow", 1.0, {}).step("work", {}, 1, 1.0)
     assert pulse.look() == {}

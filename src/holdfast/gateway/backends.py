@@ -70,7 +70,9 @@ class Backends:
     async def _outgoing(
         self, candidate: Candidate, request: Request, key: str | None, body: bytes | None
     ) -> Outgoing:
-        provider = await self.ready(candidate)
+        provider = candidate.provider
+        if provider.kind == "local":
+            provider = await self.ready(candidate)
         format: Origin = provider.formats[0]
         data = dumps(encode(candidate, request, format)) if body is None else body
         return Outgoing(provider, candidate.model, format, data, request.stream, key, {})
@@ -85,4 +87,4 @@ class Backends:
 def encode(candidate: Candidate, request: Request, format: Origin) -> Json:
     """The request as this provider wants it."""
     quirks = candidate.provider.quirks
-    return FORMATS[format].encode_request(request.for_model(candidate.model), quirks)
+    return FORMATS[format].encode_request(request, quirks, model=candidate.model)

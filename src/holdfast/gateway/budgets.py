@@ -16,6 +16,8 @@ def scopes_of(start: CallStart, budgets: Sequence[Budget]) -> list[str]:
     """Every scope the call counts against: `day:…`, `run:…`, `workflow:…`, `tag:…`, `key:…`."""
     day = _date(int(start.started_at // 86400))
     scopes = [f"day:{day}"]
+    if not (start.run_id or start.workflow or start.tags or start.api_key):
+        return scopes
     for kind, name in _named(start):
         scopes.append(f"{kind}:{name}")
         if any(b.per == kind and b.period == "day" and b.name in (None, name) for b in budgets):

@@ -44,6 +44,8 @@ class Options(TypedDict, total=False):
     gateway: Gateway
 
 
+_BESIDE = frozenset(("gateway", "tags"))
+"""Options that are no part of the request."""
 _default: Gateway | None = None
 _of_stores: dict[Path, Gateway] = {}
 _gateway: ContextVar[Gateway | None] = ContextVar("holdfast_gateway", default=None)
@@ -181,6 +183,8 @@ def make_request(
     said.extend(messages or ())
     if not any(message.role != "system" for message in said):
         raise UsageError("messages holds nothing to answer")
+    if _BESIDE.issuperset(options):
+        return Request(model, tuple(said))
     tools = [tool if isinstance(tool, Tool) else Tool.of(tool) for tool in options.get("tools", ())]
     choice = options.get("tool_choice")
     return Request(

@@ -17,6 +17,7 @@ from holdfast.gateway.http1 import Connection
 KEEP = 15.0
 """Seconds a connection is kept without use: less than servers keep theirs."""
 _EYEBALLS = 0.25
+_READ = 65536
 
 
 Peer = tuple[str, int, bool]
@@ -62,6 +63,7 @@ class Connections:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray(_READ)
         self._idle: dict[Peer, list[Connection]] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -95,7 +97,7 @@ class Connections:
         )
         try:
             _, connection = await self._loop.create_connection(
-                Connection,
+                lambda: Connection(self._buffer),
                 sock=sock,
                 ssl=_trust() if tls else None,
                 server_hostname=host if tls else None,

@@ -123,10 +123,12 @@ class Dispatcher:
     async def _try_all(
         self, candidates: Sequence[Candidate], work: Work, tally: Tally, key: str | None
     ) -> None:
-        if self._config.hedge_after is not None and len(candidates) > 1:
+        if len(candidates) == 1:
+            await self._try_one(candidates[0], work, tally, key)
+        elif self._config.hedge_after is not None:
             await self._hedged(candidates, work, tally, key)
-            return
-        await self._in_turn(candidates, work, tally, key)
+        else:
+            await self._in_turn(candidates, work, tally, key)
 
     async def _in_turn(
         self, candidates: Sequence[Candidate], work: Work, tally: Tally, key: str | None

@@ -166,11 +166,10 @@ class Exchange:
         if self.headers.get("content-encoding"):
             return b"".join([chunk async for chunk in self.chunks(limit)])
         limit = self._bounds.reply if limit is None else limit
-        body = await self._more()
-        while packed := await self._more():
+        assert self._answer is not None
+        body = self._answer.take()  # a short answer comes whole, with its head
+        while not self._answer.at_end and len(body) <= limit and (packed := await self._more()):
             body += packed
-            if len(body) > limit:
-                break
         if len(body) > limit:
             raise self._too_much(limit)
         return body

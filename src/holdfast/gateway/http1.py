@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, cast
 
 import httptools
@@ -25,26 +26,42 @@ class HungUp(HttpFault):
     """The connection is gone before the answer was whole."""
 
 
+@lru_cache(512)
+def _lower(name: bytes) -> str:
+    return name.decode("latin-1").lower()
+
+
 def head(path: str, host: str, headers: Mapping[str, str], size: int) -> bytes:
     """The head of a request; raises ValueError for a header that would be more than one."""
+    return b"%bContent-Length: %d\r\n\r\n" % (_lines(path, host, tuple(headers.items())), size)
+
+
+@lru_cache(64)
+def _lines(path: str, host: str, headers: tuple[tuple[str, str], ...]) -> bytes:
+    """All lines but the one that differs from call to call."""
     lines = [f"POST {path} HTTP/1.1\r\nHost: {host}"]
-    lines.extend([f"{name}: {value}" for name, value in headers.items()])
+    lines.extend([f"{name}: {value}" for name, value in headers])
     text = "\r\n".join(lines)
     count = len(lines)
     if text.count("\n") != count or text.count("\r") != count or "\0" in text:
         raise ValueError("a header holds a line break")
-    return f"{text}\r\nContent-Length: {size}\r\n\r\n".encode()
+    return f"{text}\r\n".encode()
 
 
-class Connection(asyncio.Protocol):
-    """`await send(…)`, then `status`, `headers` and `await read()` until it gives nothing."""
+class Connection(asyncio.BufferedProtocol):
+    """`await send(…)`, then `status`, `headers` and `await read()` until it gives nothing.
+
+    `buffer` is where bytes are read to; all connections of a loop can share one, since what is
+    read is parsed at once.
+    """
 
     status: int
     headers: dict[str, str]
     """Names in lower case; a repeated one is joined by commas."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffer: bytearray) -> None:
         self._loop = asyncio.get_running_loop()
+        self._buffer = memoryview(buffer)
         self._transport: asyncio.Transport = cast(Any, None)
         self._parser: Any = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[None] | None = None
@@ -79,6 +96,10 @@ class Connection(asyncio.Protocol):
             if self.ended:
                 return b""
             await self._news()
+        return self.take()
+
+    def take(self) -> bytes:
+        """What has come of the body and was not read yet; none if there is nothing."""
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._held = 0
@@ -129,13 +150,16 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if not self._busy or self.ended:
             self._fail(HttpFault("it speaks without being asked"))
             return
-        self._talk += len(data)
+        self._talk += nbytes
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(self._buffer[:nbytes])
         except httptools.HttpParserUpgrade:
             self._fail(HttpFault("it wants to speak another protocol"))
         except httptools.HttpParserError as error:
@@ -177,7 +201,7 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._begun:
             return  # a trailer
-        key, text = name.decode("latin-1").lower(), value.decode("utf-8", "surrogateescape")
+        key, text = _lower(name), value.decode("utf-8", "surrogateescape")
         known = self.headers.get(key)
         self.headers[key] = text if known is None else f"{known}, {text}"
 

@@ -11,10 +11,12 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from json.encoder import encode_basestring
 from operator import attrgetter
 from typing import Any, cast
 
 from holdfast.gateway.messages import (
+    Message,
     ReasoningPart,
     RefusalPart,
     ReplyPart,
@@ -34,12 +36,28 @@ _REPLY_PARTS: dict[str, Callable[..., ReplyPart]] = {
 
 def request_text(request: Request) -> str:
     """A request as compact JSON; streaming or not is no difference in what is asked."""
-    return _encode_sorted(request if not request.stream else replace(request, stream=False))
+    if _rest(request) == _SAID_NO_MORE:
+        return (
+            f'{{"messages":{_text(request.messages, True)},'
+            f'"model":{encode_basestring(request.model)}}}'
+        )
+    return _text(replace(request, stream=False) if request.stream else request, True)
 
 
 def completion_text(completion: Completion) -> str:
     """An answer as compact JSON."""
-    return _encode(completion)
+    text = (
+        f'{{"parts":{_text(completion.parts, False)}'
+        f',"finish":{encode_basestring(completion.finish)}'
+        f',"model":{encode_basestring(completion.model)}'
+    )
+    if completion.usage is not None:
+        text += f',"usage":{_text(completion.usage, False)}'
+    if completion.id is not None:
+        text += f',"id":{_text(completion.id, False)}'
+    if completion.stop_sequence is not None:
+        text += f',"stop_sequence":{_text(completion.stop_sequence, False)}'
+    return text + "}"
 
 
 def completion_from_text(text: str | bytes) -> Completion:
@@ -54,31 +72,71 @@ def completion_from_text(text: str | bytes) -> Completion:
     )
 
 
-def _slim(value: Any) -> dict[str, Any]:
-    """A dataclass as a dict, without what has its default."""
-    get, names, defaults = _fields(cast("type[Any]", type(value)))
-    return {
-        name: one
-        for name, one, default in zip(names, get(value), defaults, strict=True)
-        if one != default
-    }
+_Field = tuple[str, Any]
+"""The text before a value, and the value that is left out."""
+
+
+def _text(value: Any, ordered: bool) -> str:
+    """Exactly what `json.dumps` would write, without its making an encoder for each text.
+
+    What is said in most calls, a message of one text, is written without looking at its fields.
+    """
+    kind = cast("Any", type(value))
+    if kind is Message and ordered:
+        return f'{{"parts":{_text(value.parts, ordered)},"role":{encode_basestring(value.role)}}}'
+    if kind is TextPart and value.cache is None:
+        return f'{{"text":{encode_basestring(value.text)},"type":"text"}}'
+    if kind is tuple:
+        if len(value) == 1:
+            return f"[{_text(value[0], ordered)}]"
+        return f"[{','.join([_text(one, ordered) for one in value])}]"
+    if kind is str:
+        return encode_basestring(value)
+    if kind is int:
+        return str(value)
+    if not hasattr(kind, "__dataclass_fields__"):
+        return (_encode_sorted if ordered else _encode)(value)
+    get, fields = _fields(kind, ordered)
+    said = [
+        before + (encode_basestring(one) if type(one) is str else _text(one, ordered))
+        for one, (before, default) in zip(get(value), fields, strict=True)
+        if one is not default and one != default
+    ]
+    return f"{{{','.join(said)}}}"
 
 
 @cache
-def _fields(cls: type[Any]) -> tuple[attrgetter[tuple[Any, ...]], list[str], list[Any]]:
+def _fields(cls: type[Any], ordered: bool) -> tuple[attrgetter[tuple[Any, ...]], list[_Field]]:
     """The fields with their defaults; what must be said has a default that nothing equals."""
-    names: list[str] = []
-    defaults: list[Any] = []
+    found: dict[str, _Field] = {}
     for field in dataclasses.fields(cls):
         default: Any = field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
-        names.append(field.name)
-        defaults.append(dataclasses.MISSING if field.name == "type" else default)
-    return attrgetter(*names), names, defaults
+        if field.name == "type":
+            default = dataclasses.MISSING
+        found[field.name] = f'"{field.name}":', default
+    names = sorted(found) if ordered else list(found)
+    return attrgetter(*names), [found[name] for name in names]
 
 
-# The encoder walks tuples, lists and dicts by itself, in C; it asks only for what it can't.
+def _slim(value: Any) -> dict[str, Any]:
+    """A dataclass within a list or dict, without what has its default."""
+    get, fields = _fields(cast("type[Any]", type(value)), False)
+    return {
+        before[1:-2]: one
+        for one, (before, default) in zip(get(value), fields, strict=True)
+        if one != default
+    }
+
+
 _compact: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "default": _slim}
 _encode = json.JSONEncoder(**_compact).encode
 _encode_sorted = json.JSONEncoder(**_compact, sort_keys=True).encode
+_MORE = [
+    field.name
+    for field in dataclasses.fields(Request)
+    if field.name not in ("model", "messages", "stream")
+]
+_rest = attrgetter(*_MORE)
+_SAID_NO_MORE = _rest(Request("", ()))

@@ -7,7 +7,8 @@ are kept per model for an hour (prices change with the date, seldom with the hou
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
@@ -41,6 +42,19 @@ class Prices:
     per_request: Decimal
     source: str
     """Where they are from: `config`, `free`, or the data's version."""
+    record: Mapping[str, str] = field(init=False, compare=False)
+    """What each ledger row keeps."""
+
+    def __post_init__(self) -> None:
+        rates = self.rates
+        record = {
+            "input": str(rates.input),
+            "output": str(rates.output),
+            "cached": str(rates.cached),
+            "cache_write": str(rates.cache_write),
+            "source": self.source,
+        }
+        object.__setattr__(self, "record", record)
 
     def rates_for(self, input_tokens: int) -> Rates:
         rates = self.rates
@@ -77,17 +91,6 @@ class Prices:
         dear_output = max(rates.output for rates in reached)
         dollars = input_tokens * dear_input + output_tokens * dear_output
         return _up(dollars * _PER_TOKEN + self.per_request * NANO)
-
-    def as_record(self) -> dict[str, Any]:
-        """What each ledger row keeps."""
-        rates = self.rates
-        return {
-            "input": str(rates.input),
-            "output": str(rates.output),
-            "cached": str(rates.cached),
-            "cache_write": str(rates.cache_write),
-            "source": self.source,
-        }
 
 
 FREE = Prices(Rates(*[Decimal(0)] * 5), (), Decimal(0), "free")

@@ -24,6 +24,9 @@ class ProxiedAnswer:
     def at_end(self) -> bool:
         return bool(self._response.content.at_eof())
 
+    def take(self) -> bytes:
+        return b""
+
     async def read(self) -> bytes:
         import aiohttp
 

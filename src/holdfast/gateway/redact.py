@@ -32,7 +32,8 @@ class Redactor:
     """Replaces secrets by a mask; the same text in, the same text out.
 
     Looking for a word is some hundred times quicker than trying every shape at every letter, so
-    only the shapes whose words are there are looked for: what is found is the same.
+    only the shapes whose words are there are looked for: what is found is the same. Words with an
+    underscore or a hyphen are looked for only where there is one.
     """
 
     def __init__(self, values: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
@@ -43,15 +44,23 @@ class Redactor:
             *((pattern, ("",)) for pattern in patterns),
         ]
         self._shapes = [shape for shape, _ in shapes]
-        self._words = [
-            (word.lower(), number) for number, (_, words) in enumerate(shapes) for word in words
-        ]
+        self._words: dict[str, list[tuple[str, int]]] = {}
+        for number, (_, words) in enumerate(shapes):
+            for word in words:
+                mark = next((mark for mark in "_-" if mark in word), "")
+                self._words.setdefault(mark, []).append((word.lower(), number))
         self._compiled: dict[tuple[int, ...], re.Pattern[str]] = {}
         self._pattern(tuple(range(len(self._shapes))))  # a wrong pattern is found out here
 
     def __call__(self, text: str) -> str:
         lower = text.lower()
-        there = [number for word, number in self._words if word in lower]
+        there = [
+            number
+            for mark, words in self._words.items()
+            if mark in lower
+            for word, number in words
+            if word in lower
+        ]
         return self._pattern(tuple(sorted(set(there)))).sub(MASK, text) if there else text
 
     def _pattern(self, there: tuple[int, ...]) -> re.Pattern[str]:

@@ -82,6 +82,8 @@ class Reply:
     @property
     def text(self) -> str:
         """The text parts, joined."""
+        if len(self.parts) == 1 and isinstance(self.parts[0], TextPart):
+            return self.parts[0].text
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property

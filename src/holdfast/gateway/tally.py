@@ -28,6 +28,9 @@ class Amount(NamedTuple):
         return Amount(usd, self.tokens + other.tokens)
 
 
+_NOTHING = Amount(0, 0)
+
+
 class Tally:
     """The account of one call, attempt by attempt."""
 
@@ -39,13 +42,14 @@ class Tally:
         self._began = time.perf_counter()
         self._candidate: Candidate | None = None
         self._prices: Prices | None = None
-        self._worst = Amount(0, 0)
+        self._worst = _NOTHING
         self._input_bytes = 0
-        self._lost = Amount(0, 0)
+        self._lost = _NOTHING
         """The worst case of failed attempts that may have been billed."""
         self._attempts: list[ProviderAttempt] = []
-        self.held = Amount(0, 0)
-        self.beside = Amount(0, 0)
+        self._reckoned: tuple[Candidate, tuple[int, int | None], Amount] | None = None
+        self.held = _NOTHING
+        self.beside = _NOTHING
         """What is held for another attempt that runs beside this one."""
         self.limited = False
         self.race: Race | None = None
@@ -57,16 +61,23 @@ class Tally:
 
     def worst(self, candidate: Candidate, size: tuple[int, int | None]) -> Amount:
         """What one attempt can cost at most."""
+        known = self._reckoned
+        if known is not None and known[0] is candidate and known[1] == size:
+            return known[2]
         input_bound, asked = size
         output = self._default_max if asked is None else asked
         prices = self._book.find(candidate.provider, candidate.model)
         usd = None if prices is None else prices.worst(input_bound, output)
-        return Amount(usd, input_bound + output)
+        amount = Amount(usd, input_bound + output)
+        self._reckoned = candidate, size, amount
+        return amount
 
     def needed(self, candidate: Candidate, size: tuple[int, int | None]) -> Amount:
         """What must be held for this attempt, with what failed ones may have cost."""
         self._worst = self.worst(candidate, size)
         self._input_bytes = max(size[0] - HIDDEN, 0)
+        if self._lost is _NOTHING and self.beside is _NOTHING:
+            return self._worst
         return self._lost.plus(self._worst).plus(self.beside)
 
     def branch(self, race: Race) -> Tally:
@@ -205,7 +216,7 @@ class Tally:
             cost=self.cost if spent else 0,
             charge=charge.usd or 0,
             charge_tokens=charge.tokens,
-            prices=self._prices.as_record() if self._prices else None,
+            prices=self._prices.record if self._prices else None,
             latency=time.perf_counter() - self._began,
             first_token=None if first is None else first + meter.started - self._began,
             attempts=tuple(self._attempts),

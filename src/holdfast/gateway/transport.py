@@ -37,6 +37,10 @@ class Answer(Protocol):
         """Everything has been read."""
         ...
 
+    def take(self) -> bytes:
+        """What has come and was not read yet, without waiting; often nothing."""
+        ...
+
     async def read(self) -> bytes:
         """The next bytes, none at the end; raises HttpFault if it is cut."""
         ...
@@ -63,6 +67,9 @@ class _Direct:
     @property
     def at_end(self) -> bool:
         return self._connection.at_end
+
+    def take(self) -> bytes:
+        return self._connection.take()
 
     async def read(self) -> bytes:
         return await self._connection.read()

@@ -25,7 +25,7 @@ from holdfast.gateway.transport import Transport
 Emit = Callable[[Event], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outgoing:
     """A request ready to be sent to a provider."""
 
@@ -43,14 +43,23 @@ class Upstream:
 
     def __init__(self, transport: Transport, timeouts: Timeouts, bounds: Bounds) -> None:
         self._transport, self._timeouts, self._bounds = transport, timeouts, bounds
+        self._ways: dict[tuple[str, str, bool], _Way] = {}
 
     def open(self, out: Outgoing, meter: Meter) -> Exchange:
-        provider, format = out.provider, FORMATS[out.format]
+        provider, which = out.provider, (out.provider.name, out.format, out.streams)
+        way = self._ways.get(which)
+        if way is None or way.provider is not provider:
+            way = self._ways[which] = _Way(provider, out.format, out.streams)
+        headers = way.headers
+        if out.headers or out.idempotency_key:
+            headers = {**headers, **out.headers}
+            if out.idempotency_key:
+                headers["Idempotency-Key"] = out.idempotency_key
         return Exchange(
             self._transport,
             provider.name,
-            f"{provider.base_url}{format.path}",
-            headers=_headers(out),
+            way.url,
+            headers=headers,
             body=out.body,
             meter=meter,
             timeouts=self._timeouts,
@@ -191,23 +200,23 @@ def note(event: Event, meter: Meter) -> None:
         meter.finish = event.finish
 
 
-def _headers(out: Outgoing) -> dict[str, str]:
-    provider = out.provider
-    headers = {
-        "Content-Type": "application/json",
-        "Accept": "text/event-stream" if out.streams else "application/json",
-        "Accept-Encoding": "identity",
-        "User-Agent": "holdfast",
-        **provider.quirks.headers,
-        **out.headers,
-    }
-    if out.format == "anthropic":
-        headers.setdefault("anthropic-version", "2023-06-01")
-    if provider.key:
-        if provider.auth == "bearer":
-            headers["Authorization"] = f"Bearer {provider.key}"
-        else:
-            headers[provider.auth] = provider.key
-    if out.idempotency_key:
-        headers["Idempotency-Key"] = out.idempotency_key
-    return headers
+class _Way:
+    """How a provider is asked in one of its formats: the same for every call."""
+
+    def __init__(self, provider: Provider, format: Origin, streams: bool) -> None:
+        self.provider = provider
+        self.url = f"{provider.base_url}{FORMATS[format].path}"
+        self.headers = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream" if streams else "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": "holdfast",
+            **provider.quirks.headers,
+        }
+        if format == "anthropic":
+            self.headers.setdefault("anthropic-version", "2023-06-01")
+        if provider.key:
+            if provider.auth == "bearer":
+                self.headers["Authorization"] = f"Bearer {provider.key}"
+            else:
+                self.headers[provider.auth] = provider.key

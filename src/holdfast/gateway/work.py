@@ -36,36 +36,38 @@ class CanonicalWork:
         self._request = request if request.stream == streams else replace(request, stream=streams)
         self._backends = backends
         self._redact, self._secret, self._on_event = redact, secret, on_event
-        self._bodies: dict[str, tuple[bytes | None, int]] = {}
+        self._encodings: list[tuple[Candidate, bytes | None, int]] = []
         self.completion: Completion | None = None
 
     def size(self, candidate: Candidate) -> tuple[int, int | None]:
-        _, bound = self._encoded(candidate)
+        _, _, bound = self._encoded(candidate)
         asked = self._request.max_tokens
         if asked is None and candidate.provider.formats[:1] == ("anthropic",):
             asked = candidate.provider.quirks.default_max_tokens
             asked += self._request.thinking_tokens or 0
         return bound, asked
 
-    def _encoded(self, candidate: Candidate) -> tuple[bytes | None, int]:
+    def _encoded(self, candidate: Candidate) -> tuple[Candidate, bytes | None, int]:
         """The body for this provider, if it wants one, and its bound of input tokens."""
-        found = self._bodies.get(candidate.ref)
-        if found is None:
-            formats = candidate.provider.formats
-            if formats:
-                body = encode(candidate, self._request, formats[0])
-                data = dumps(body)
-                found = data, input_bound(body if b"image" in data else None, len(data))
-            else:
-                said = sum(len(m.text.encode()) + 16 for m in self._request.messages)
-                found = None, HIDDEN + said
-            self._bodies[candidate.ref] = found
+        for found in self._encodings:
+            if found[0] is candidate:
+                return found
+        formats = candidate.provider.formats
+        if formats:
+            body = encode(candidate, self._request, formats[0])
+            data = dumps(body)
+            bound = input_bound(body if b"image" in data else None, len(data))
+            found = candidate, data, bound
+        else:
+            said = sum(len(m.text.encode()) + 16 for m in self._request.messages)
+            found = candidate, None, HIDDEN + said
+        self._encodings.append(found)
         return found
 
     async def perform(
         self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
     ) -> None:
-        request, body = self._request, self._encoded(candidate)[0]
+        request, body = self._request, self._encoded(candidate)[1]
         if cap is not None:
             request, body = replace(request, max_tokens=cap), None
         if self._on_event is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 CallStatus = Literal["started", "completed", "failed", "interrupted", "unknown"]
 
@@ -24,9 +25,12 @@ class ProviderAttempt:
     """What a failed attempt may have cost, at worst, in US dollars."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallStart:
-    """What is known of a call before its first byte is sent."""
+class CallStart(NamedTuple):
+    """What is known of a call before its first byte is sent.
+
+    A tuple, as the call's end is: both are made for every call, and a frozen dataclass of so many
+    fields takes several times as long to make.
+    """
 
     id: str
     model: str
@@ -46,8 +50,7 @@ class CallStart:
     """The request as JSON, redacted; None when content is not kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnd:
+class CallEnd(NamedTuple):
     """How a call ended, and what it used."""
 
     status: CallStatus
@@ -66,7 +69,7 @@ class CallEnd:
     charge: int = 0
     """Nanodollars counted against budgets: the cost, and the worst case of what is unclear."""
     charge_tokens: int = 0
-    prices: dict[str, Any] | None = None
+    prices: Mapping[str, Any] | None = None
     """The unit prices used, and the version of the data they came from."""
     latency: float = 0.0
     first_token: float | None = None

@@ -85,7 +85,9 @@ def unexpected(error: Exception) -> HoldfastError:
 def from_http(error: HTTPException, method: str, path: str) -> HoldfastError:
     """Our error for what the framework found wrong: no such path, no such method, a bad form."""
     if error.status_code == 404:
-        return NotFound(f"there is nothing at {path}", hint="/api/openapi.json lists what there is")
+        is_api = path == "/api" or path.startswith("/api/")
+        hint = "/api/openapi.json lists what there is" if is_api else None
+        return NotFound(f"there is nothing at {path}", hint=hint)
     if error.status_code == 405:
         return WrongMethod(f"{path} does not take {method}")
     return UsageError(str(error.detail))

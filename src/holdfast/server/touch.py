@@ -100,6 +100,8 @@ class Touches:
             if self._pulse is None or self._thread is None:
                 self._pulse = Pulse(self._path)
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-pulse")
+            if not self._pulse.has_changed():
+                return
             loop = asyncio.get_running_loop()
             touched = await loop.run_in_executor(self._thread, self._pulse.look)
             if touched:

@@ -19,6 +19,7 @@ from typing import TypeVar
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
 from holdfast.store import ledger_keys, ledger_rates, ledger_rows, ledger_spend
 from holdfast.store.ledger_rates import Rate
+from holdfast.store.ledger_rows import Hold
 from holdfast.store.ledger_thread import LedgerThread
 from holdfast.store.owners import Owner, owners_folder
 
@@ -33,6 +34,8 @@ class Begun:
 
     limited: bool
     """Whether any limit applies, so that the output must be capped."""
+    scopes: Sequence[str] = ()
+    """Where it is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class SqliteLedger:
         self._owner = Owner(None if in_memory else owners_folder(self.path))
         self._thread = LedgerThread(self.path)
         self._replays_for = replays_for
+        self._holds: dict[str, Hold] = {}
+        """What calls begun here hold, as far as we know: it saves looking it up at their end."""
         self._thread.send(lambda c: ledger_rows.add_owner(c, self._owner.id)).result()
         self._thread.send(self._sweep).result()
 
@@ -98,9 +103,12 @@ class SqliteLedger:
                 connection, start, self._owner.id, scopes=every, usd=usd or 0, tokens=tokens
             )
             ledger_spend.hold(connection, every, usd or 0, tokens)
-            return Begun(bool(found))
+            return Begun(bool(found), every)
 
-        return await self._thread.submit(run, durable=durable)
+        begun = await self._thread.submit(run, durable=durable)
+        if isinstance(begun, Begun):
+            self._holds[start.id] = Hold(begun.scopes, usd or 0, tokens)
+        return begun
 
     async def hold(
         self, call_id: str, *, limits: Sequence[SpendLimit] = (), usd: int | None, tokens: int
@@ -108,10 +116,10 @@ class SqliteLedger:
         """Change what a call in flight holds; raises BudgetExceeded and changes nothing."""
 
         def run(connection: sqlite3.Connection) -> None:
-            row = ledger_rows.held(connection, call_id)
-            if row is None:
+            held = ledger_rows.held(connection, call_id)
+            if held is None:
                 return
-            scopes, held_usd, held_tokens = row
+            scopes, held_usd, held_tokens = held
             found = ledger_spend.merged_limits(connection, scopes, limits)
             more = None if usd is None else usd - held_usd
             ledger_spend.check(connection, found, more, tokens - held_tokens)
@@ -129,14 +137,19 @@ class SqliteLedger:
         return self._thread.send(self._ending(call_id, end), durable=True)
 
     def _ending(self, call_id: str, end: CallEnd) -> Callable[[sqlite3.Connection], None]:
+        known = self._holds.pop(call_id, None)
+
         def run(connection: sqlite3.Connection) -> None:
-            row = ledger_rows.held(connection, call_id)
-            if row is None:
-                return
-            scopes, held_usd, held_tokens = row
-            ledger_rows.finish(connection, call_id, end, self._replays_for)
+            held = known
+            if held is None or not ledger_rows.finish(
+                connection, call_id, end, held, self._replays_for
+            ):
+                held = ledger_rows.held(connection, call_id)  # it changed, or has ended already
+                if held is None:
+                    return
+                ledger_rows.finish(connection, call_id, end, held, self._replays_for)
             ledger_spend.settle(
-                connection, scopes, (held_usd, held_tokens), (end.charge, end.charge_tokens)
+                connection, held.scopes, (held.usd, held.tokens), (end.charge, end.charge_tokens)
             )
 
         return run

@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from holdfast import json_text
 from holdfast.errors import CallMismatch
@@ -24,7 +24,7 @@ UPDATE calls SET status = ?, finished_at = ?, provider = ?, served = ?, finish =
   reasoning_tokens = ?, estimated = ?, cost = ?, charge = ?, charge_tokens = ?, prices = ?,
   latency = ?, first_token = ?, attempts = ?, error = ?, message = ?, reply = ?,
   held_usd = 0, held_tokens = 0
-WHERE id = ? AND status = 'started'
+WHERE id = ? AND status = 'started' AND held_usd = ? AND held_tokens = ?
 """
 _LOSE = """
 UPDATE calls SET status = 'unknown', finished_at = ?, charge = ?, charge_tokens = ?,
@@ -39,6 +39,14 @@ _LATEST = """
 SELECT * FROM calls WHERE (?1 IS NULL OR run_id = ?1) AND (?2 IS NULL OR status = ?2)
 ORDER BY started_at DESC, id DESC LIMIT ?3
 """
+
+
+class Hold(NamedTuple):
+    """What a call in flight holds, and where: nanodollars and tokens of each scope."""
+
+    scopes: Sequence[str]
+    usd: int
+    tokens: int
 
 
 def insert(
@@ -59,34 +67,41 @@ def insert(
     )  # fmt: skip
 
 
-def finish(connection: sqlite3.Connection, call_id: str, end: CallEnd, replays_for: float) -> None:
+def finish(
+    connection: sqlite3.Connection, call_id: str, end: CallEnd, held: Hold, replays_for: float
+) -> bool:
+    """Record the end of a call that is in flight and holds so much; False: there is none."""
     prices = None if end.prices is None else _text(end.prices)
     attempts = _text([_plain(attempt) for attempt in end.attempts])
-    connection.execute(
+    written = connection.execute(
         _FINISH,
         (end.status, end.finished_at, end.provider, end.served, end.finish, end.input_tokens,
          end.cached_tokens, end.cache_write_tokens, end.output_tokens, end.reasoning_tokens,
          int(end.estimated), end.cost, end.charge, end.charge_tokens, prices, end.latency,
-         end.first_token, attempts, end.error, end.message, end.reply, call_id),
+         end.first_token, attempts, end.error, end.message, end.reply, call_id, held.usd,
+         held.tokens),
     )  # fmt: skip
+    if not written.rowcount:
+        return False
     if end.replay is not None:
         connection.execute(
             "INSERT INTO call_replays (call_id, sealed, expires_at) VALUES (?, ?, ?)",
             (call_id, end.replay, end.finished_at + replays_for),
         )
+    return True
 
 
 def lose(connection: sqlite3.Connection, call_id: str, usd: int, tokens: int) -> None:
     connection.execute(_LOSE, (time.time(), usd, tokens, call_id))
 
 
-def held(connection: sqlite3.Connection, call_id: str) -> tuple[list[str], int, int] | None:
-    """Scopes and hold of a call in flight; None once it has ended."""
+def held(connection: sqlite3.Connection, call_id: str) -> Hold | None:
+    """What a call in flight holds; None once it has ended."""
     row = connection.execute(
         "SELECT scopes, held_usd, held_tokens FROM calls WHERE id = ? AND status = 'started'",
         (call_id,),
     ).fetchone()
-    return None if row is None else (json_text.load(row[0]), row[1], row[2])
+    return None if row is None else Hold(json_text.load(row[0]), row[1], row[2])
 
 
 def set_hold(connection: sqlite3.Connection, call_id: str, usd: int, tokens: int) -> None:

@@ -29,7 +29,8 @@ def connect(path: Path) -> sqlite3.Connection:
     """Open the database at `path`, made and migrated if need be; for use from one thread."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        make_private(path)
+        if str(path) != ":memory:":
+            make_private(path)
         connection = sqlite3.connect(
             path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )

@@ -62,9 +62,9 @@ class AnthropicFormat:
     name: Origin = "anthropic"
     path = "/messages"
 
-    def encode_request(self, request: Request, quirks: Quirks) -> Json:
+    def encode_request(self, request: Request, quirks: Quirks, *, model: str | None = None) -> Json:
         body: Json = {
-            "model": request.model,
+            "model": model or request.model,
             "max_tokens": request.max_tokens or _room(request, quirks),
             "messages": encode_messages(request.messages),
         }
@@ -74,7 +74,7 @@ class AnthropicFormat:
             body["tools"] = [_encode_tool(tool) for tool in request.tools]
         if choice := _encode_choice(request):
             body["tool_choice"] = choice
-        chosen = sampling(request, quirks)
+        chosen = sampling(request, quirks, body["model"])
         if "temperature" in chosen:  # both at once are refused since Claude 4.5
             body["temperature"] = min(chosen["temperature"], 1.0)
         else:
@@ -201,7 +201,7 @@ def _encode_thinking(request: Request, quirks: Quirks, body: Json) -> None:
         body["thinking"] = {"type": "enabled", "budget_tokens": request.thinking_tokens}
     elif request.effort == "none":
         body["thinking"] = {"type": "disabled"}
-    elif request.effort and _OLD.match(request.model):
+    elif request.effort and _OLD.match(body["model"]):
         # Models before adaptive thinking are given a number of tokens, within the answer's room.
         budget = min(_BUDGETS.get(request.effort, 32_000), body["max_tokens"] - 1024)
         if budget >= 1024:

@@ -41,9 +41,9 @@ class Quirks:
     headers: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def sampling(request: Request, quirks: Quirks) -> Json:
+def sampling(request: Request, quirks: Quirks, model: str) -> Json:
     """`temperature` and `top_p` as far as the model takes them."""
-    if quirks.sampling is not None and not re.fullmatch(quirks.sampling, request.model):
+    if quirks.sampling is not None and not re.fullmatch(quirks.sampling, model):
         return {}
     found: Json = {}
     if request.temperature is not None:
@@ -98,7 +98,10 @@ class Format(Protocol):
     name: Origin
     path: str
 
-    def encode_request(self, request: Request, quirks: Quirks) -> Json: ...
+    def encode_request(self, request: Request, quirks: Quirks, *, model: str | None = None) -> Json:
+        """The request's body; `model` is what this provider calls the model asked for."""
+        ...
+
     def decode_request(self, body: Json) -> Request: ...
     def encode_reply(self, completion: Completion, request: Request | None) -> Json: ...
     def decode_reply(self, body: Json) -> Completion: ...

@@ -50,9 +50,9 @@ class ChatFormat:
     name: Origin = "chat"
     path = "/chat/completions"
 
-    def encode_request(self, request: Request, quirks: Quirks) -> Json:
+    def encode_request(self, request: Request, quirks: Quirks, *, model: str | None = None) -> Json:
         messages = encode_messages(request.messages)
-        body: Json = {"model": request.model, "messages": messages}
+        body: Json = {"model": model or request.model, "messages": messages}
         if request.tools:
             body["tools"] = [_encode_tool(tool) for tool in request.tools]
         if request.tool_choice:
@@ -61,7 +61,7 @@ class ChatFormat:
             body["parallel_tool_calls"] = request.parallel_tools
         if request.max_tokens is not None:
             body[quirks.max_tokens_field] = request.max_tokens
-        body.update(sampling(request, quirks))
+        body.update(sampling(request, quirks, body["model"]))
         if request.stop:
             body["stop"] = list(request.stop)
         if request.seed is not None and quirks.seed:
@@ -156,15 +156,14 @@ class ChatFormat:
         finish = choice.get("finish_reason")
         if finish is None:
             raise WireError("choices[0].finish_reason is missing: the reply is not whole")
-        parts = tuple(_decode_parts(message))
-        kinds = {type(part) for part in parts}
+        parts = _decode_parts(message)
         reason = chat_stream.decode_finish(finish)
-        if RefusalPart in kinds:
+        if message.get("refusal"):
             reason = "refusal"
-        elif ToolCallPart in kinds and reason == "stop":
+        elif message.get("tool_calls") and reason == "stop":
             reason = "tool_calls"
         return Completion(
-            parts=parts,
+            parts=tuple(parts),
             finish=reason,
             model=str(body.get("model") or ""),
             usage=decode_usage(body.get("usage")),
@@ -212,7 +211,9 @@ def _decode_parts(message: Json) -> list[ReplyPart]:
         parts.append(TextPart(text(content, "choices[0].message.content")))
     if message.get("refusal"):
         parts.append(RefusalPart(text(message["refusal"], "choices[0].message.refusal")))
-    for n, raw in enumerate(items(message.get("tool_calls"), "tool_calls")):
+    if not (calls := message.get("tool_calls")):
+        return parts
+    for n, raw in enumerate(items(calls, "tool_calls")):
         call = fields(raw, f"tool_calls[{n}]")
         function = fields(call.get("function"), f"tool_calls[{n}].function")
         arguments = function.get("arguments")

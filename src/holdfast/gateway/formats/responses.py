@@ -50,10 +50,10 @@ class ResponsesFormat:
     name: Origin = "responses"
     path = "/responses"
 
-    def encode_request(self, request: Request, quirks: Quirks) -> Json:
+    def encode_request(self, request: Request, quirks: Quirks, *, model: str | None = None) -> Json:
         instructions = "\n\n".join(m.text for m in request.messages if m.role == "system")
         body: Json = {
-            "model": request.model,
+            "model": model or request.model,
             "input": encode_input(request.messages),
             "store": False,
             "include": ["reasoning.encrypted_content"],
@@ -68,7 +68,7 @@ class ResponsesFormat:
             body["parallel_tool_calls"] = request.parallel_tools
         if request.max_tokens is not None:
             body["max_output_tokens"] = request.max_tokens
-        body.update(sampling(request, quirks))
+        body.update(sampling(request, quirks, body["model"]))
         if request.output:
             body["text"] = {"format": _encode_output(request.output)}
         if request.effort and quirks.effort:

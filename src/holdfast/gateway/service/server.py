@@ -39,6 +39,8 @@ def make_server(gateway: Gateway, *, host: str, open_to_all: bool) -> uvicorn.Se
     """The server, not yet running; raises UsageError for one open to the world."""
     import uvicorn
 
+    from holdfast.gateway.service.cork import CorkedProtocol
+
     if open_to_all and not is_loopback(host):
         raise UsageError(
             f"a gateway without keys listens on loopback only, not on {host}",
@@ -49,7 +51,7 @@ def make_server(gateway: Gateway, *, host: str, open_to_all: bool) -> uvicorn.Se
         uvicorn.Config(
             cast(Any, app),
             loop="uvloop",
-            http="httptools",
+            http=CorkedProtocol,
             log_level="warning",
             access_log=False,
             server_header=False,

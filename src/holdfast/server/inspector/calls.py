@@ -21,6 +21,7 @@ from holdfast.server.inspector.code import highlight
 from holdfast.server.inspector.models import SPANS
 from holdfast.server.inspector.pages import Page, inspection, moment_of, whole
 from holdfast.store.inspection import calls as found_in
+from holdfast.store.inspection import last_log
 from holdfast.store.inspection.calls import CallFilter, CallRow
 
 ROWS = 50
@@ -59,7 +60,7 @@ def row_json(row: CallRow) -> dict[str, Any]:
 async def call_page(request: Request) -> Page:
     """The page at /calls/ID: what was asked, what was answered, what it took."""
     id = request.path_params["call_id"]
-    call = await inspection(request).ask(lambda c: found_in.call(c, id))
+    call, log = await inspection(request).ask(lambda c: (found_in.call(c, id), last_log(c)))
     if call is None:
         raise NotFound(f"there is no call {id[:100]}")
     request_made, reply = recorded_request(call), recorded_reply(call)
@@ -72,9 +73,14 @@ async def call_page(request: Request) -> Page:
         "reasoning": "" if reply is None else _reasoning(reply),
         "tools": [] if reply is None else _tools(reply),
         "schemas": [] if request_made is None else _schemas(request_made.tools),
-        "log": 0,
+        "log": log,
     }
-    return Page("call.html", f"Call {id}", "models", context, lambda: _call_json(call))
+    live = None
+    if call.end is None:
+        run_id = call.start.run_id
+        live = "/api/events" if run_id is None else f"/api/runs/{run_id}/events"
+    title = f"Call {id}"
+    return Page("call.html", title, "models", context, lambda: _call_json(call), live=live)
 
 
 def _reasoning(reply: Completion) -> str:

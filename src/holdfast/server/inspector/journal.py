@@ -16,6 +16,7 @@ from holdfast.server.inspector.loaded import Loaded, existing, load
 from holdfast.server.inspector.pages import Page, inspection, mask, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.run import as_json, common, page_of, shown
+from holdfast.server.inspector.words import moment
 from holdfast.store.inspection import journal as journal_of
 
 EVENTS = 200
@@ -67,11 +68,14 @@ def _facts(facts: dict[str, Any], masked: Mask) -> str:
     error: Any = told.get("error")
     if isinstance(error, dict):
         told["error"] = f"{error.get('type')}: {error.get('message')}"  # pyright: ignore[reportUnknownMemberType]
-    text = "  ".join(
-        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-        for name, value in told.items()
-    )
+    text = "  ".join(f"{name}={_fact(name, value)}" for name, value in told.items())
     return masked(text[:400])
+
+
+def _fact(name: str, value: Any) -> str:
+    if isinstance(value, float) and (name.endswith("_at") or name == "deadline"):
+        return moment(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 # --- JSON and payloads ---

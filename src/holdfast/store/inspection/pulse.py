@@ -66,6 +66,7 @@ KINDS = (
     ),
     Kind("workers", None, None, "SELECT id, NULL FROM workers"),
 )
+VERSION = "PRAGMA data_version"
 NAMES = tuple(kind.name for kind in KINDS)
 DOINGS = ("calls", "sandboxes", "commands")
 
@@ -135,6 +136,16 @@ class Pulse:
         self.state: State | None = None
         """As of the last look."""
 
+    def has_changed(self) -> bool:
+        """Whether a look may find something. Takes microseconds and never waits: no thread's
+        business."""
+        if self._connection is None or self.state is None:
+            return True
+        try:
+            return self._connection.execute(VERSION).fetchone()[0] != self._version
+        except sqlite3.OperationalError:
+            return True  # locked for a moment; the look says what is wrong, if it lasts
+
     def look(self) -> Touched:
         """What was touched since the last look; the first finds nothing."""
         try:
@@ -145,8 +156,9 @@ class Pulse:
     def _look(self) -> Touched:
         if self._connection is None:
             self._connection = open_to_read(self._path)
+            self._connection.execute("PRAGMA busy_timeout = 0")
         connection = self._connection
-        version = connection.execute("PRAGMA data_version").fetchone()[0]
+        version = connection.execute(VERSION).fetchone()[0]
         if version == self._version and self.state is not None:
             return {}
         connection.execute("BEGIN")
