@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import secrets
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ from holdfast.sandbox import AllowedHost, Network
 from holdfast.sandbox.egress import addresses
 from holdfast.sandbox.egress.authority import Authority
 from holdfast.sandbox.egress.watch import parse
+from holdfast.sandbox.inside.attempts import leaves
 from sandbox.support import Answering, create, observed, serving, shared_host, until
 
 ASK = """
@@ -128,7 +131,10 @@ for where in sys.argv[1:]:
 """
 
 
-async def test_attempts_by_address_on_any_port_are_on_record() -> None:
+@pytest.mark.parametrize("network", [["allowed.test"], []], ids=["a-list", "no-network"])
+async def test_attempts_by_address_on_any_port_are_on_record(
+    backend: str, network: list[str]
+) -> None:
     """The sandbox's own kernel refuses them; they are seen all the same."""
     where = [
         "SOCK_STREAM,10.0.0.1,22",
@@ -138,7 +144,7 @@ async def test_attempts_by_address_on_any_port_are_on_record() -> None:
         "SOCK_DGRAM,8.8.8.8,53",
     ]
     with observed(shared_host()) as observer:
-        async with await create(network=["allowed.test"]) as sandbox:
+        async with await create(backend, network=network) as sandbox:
             result = await sandbox.run("python", "-c", CONNECT, *where)
             assert "SOCK_STREAM,10" not in result.stdout
             await until(lambda: len(observer.attempts) >= len(where))
@@ -151,16 +157,44 @@ async def test_attempts_by_address_on_any_port_are_on_record() -> None:
         ("8.8.8.8", 53),
     ]
     assert not any(attempt.allowed for attempt in told.values())
-    assert told["10.0.0.1", 22].reason == "no rule has this port"
-    assert told["8.8.8.8", 53].reason == "UDP is not let out"
+    reasons = told["10.0.0.1", 22].reason, told["8.8.8.8", 53].reason
+    if network:
+        assert reasons == ("no rule has this port", "UDP is not let out")
+    else:
+        assert reasons == ("the sandbox has no network",) * 2
     assert len(observer.attempts) == len(where), "each attempt is told once"
 
 
-async def test_what_a_sandbox_says_to_itself_is_no_attempt_to_leave() -> None:
+async def test_names_asked_for_in_vain_are_on_record(backend: str) -> None:
+    """Without a network nobody answers; what was asked for is seen all the same."""
+    asking = "curl -sS -m 9 http://evil.example/x; curl -sS -m 9 https://other.example/"
+    with observed(shared_host()) as observer:
+        async with await create(backend) as sandbox:
+            result = await sandbox.shell(asking, timeout=30)
+            assert result.exit_code == 6, "the name could not be resolved, and at once"
+            await until(lambda: len(observer.attempts) >= 2)
+    told = [(a.host, a.port, a.allowed, a.reason) for a in observer.attempts]
+    why = "the sandbox has no network"
+    assert told == [("evil.example", None, False, why), ("other.example", None, False, why)]
+
+
+async def test_a_port_no_rule_has_is_on_record_by_its_name(backend: str) -> None:
+    with observed(shared_host()) as observer:
+        async with await create(backend, network=["a.test:443"]) as sandbox:
+            await sandbox.shell("curl -sS -m 4 http://a.test:9999/")
+            await until(lambda: observer.attempts)
+    (attempt,) = observer.attempts
+    assert (attempt.host, attempt.port, attempt.allowed) == ("a.test", 9999, False)
+
+
+@pytest.mark.parametrize("network", [["allowed.test"], []], ids=["a-list", "no-network"])
+async def test_what_a_sandbox_says_to_itself_is_no_attempt_to_leave(
+    backend: str, network: list[str]
+) -> None:
     serve = "python -u -m http.server --bind 127.0.0.1 8000 >log 2>&1 & "
     wait = "until grep -q Serving log; do sleep 0.02; done; curl -sS http://127.0.0.1:8000/log"
     with observed(shared_host()) as observer:
-        async with await create(network=["allowed.test"]) as sandbox:
+        async with await create(backend, network=network) as sandbox:
             result = await sandbox.shell(serve + wait)
             assert "Serving" in result.stdout
             await sandbox.run("python", "-c", CONNECT, "SOCK_STREAM,10.9.8.7,99")
@@ -168,10 +202,60 @@ async def test_what_a_sandbox_says_to_itself_is_no_attempt_to_leave() -> None:
     assert [a.host for a in observer.attempts] == ["10.9.8.7"]
 
 
+async def test_what_sees_the_attempts_is_not_for_the_code_inside(backend: str) -> None:
+    code = (
+        "import os, socket\n"
+        "for family, kind in ((2, 3), (17, 3)):\n"
+        "    for protocol in (6, 17):\n"
+        "        try: socket.socket(family, kind, protocol); print('raw')\n"
+        "        except OSError: pass\n"
+        "print(sorted(os.listdir('/proc/self/fd'))[:3])\n"
+        "for fd in os.listdir('/proc/self/fd'):\n"
+        "    try: print(os.readlink('/proc/self/fd/' + fd))\n"
+        "    except OSError: pass\n"
+    )
+    async with await create(backend) as sandbox:
+        for program in (["python", "-c", code], ["python", "-S", "-c", code]):  # forked, and not
+            told = (await sandbox.run(*program)).stdout
+            assert "raw" not in told and "socket" not in told, told
+            assert "['0', '1', '2']" in told
+
+
 @given(st.binary(max_size=80))
 def test_a_packet_of_any_bytes_is_read_or_passed_over(packet: bytes) -> None:
     found = parse(packet)
     assert found is None or (0 <= found[2] < 65536 and len(packet) >= 20)
+
+
+@given(st.binary(max_size=80))
+def test_a_packet_of_any_bytes_leaves_or_stays(packet: bytes) -> None:
+    assert leaves(packet) in (True, False)
+
+
+def _packet(protocol: int, address: str, port: int, flags: int = 0x02) -> bytes:
+    to = ipaddress.IPv4Address(address).packed
+    head = bytes([0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1]) + to
+    return head + struct.pack("!HHIIBBHHH", 5000, port, 0, 0, 0x50, flags, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("packet", "left"),
+    [
+        (_packet(6, "10.0.0.1", 22), True),
+        (_packet(6, "10.0.0.1", 22, flags=0x12), False),  # an answer
+        (_packet(6, "10.0.0.1", 22, flags=0x18), False),  # data
+        (_packet(6, "127.64.0.1", 22), True),  # an address that stands for a name
+        (_packet(6, "127.0.0.1", 22), False),
+        (_packet(6, "127.128.0.1", 22), False),
+        (_packet(17, "10.0.0.1", 9), True),
+        (_packet(17, "127.0.0.1", 53), True),  # a question
+        (_packet(17, "127.0.0.1", 54), False),
+        (_packet(1, "10.0.0.1", 0), False),
+        (_packet(6, "10.0.0.1", 22)[:30], False),
+    ],
+)
+def test_what_leaves_is_told_from_what_stays(packet: bytes, left: bool) -> None:
+    assert leaves(packet) is left
 
 
 def test_a_packet_with_options_is_read_where_they_end() -> None:

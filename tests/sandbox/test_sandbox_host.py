@@ -7,14 +7,19 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast.current import CurrentStep, set_current_step
 from holdfast.errors import NotFound, SourceError
+from holdfast.records.sandboxes import SandboxRecord
 from holdfast.sandbox import AllowedHost, Ended, Host, Sandbox
 from holdfast.sandbox.spec import Limits, Spec
+from holdfast.store import sandbox_rows
+from holdfast.store.sandbox_writer import SandboxWriter
 from sandbox.support import create, observed, require, serving, shared_host, until
 
 
@@ -59,6 +64,7 @@ async def test_a_pooled_sandbox_is_fresh_and_fits_what_was_asked(own_host: Host)
         ).ended is Ended.OUT_OF_MEMORY
     async with await Sandbox.create(backend="namespace", host=own_host) as fresh:
         assert await fresh.list_files() == []
+    await own_host.aclose()  # what is being made for the pool ends with this loop
 
 
 async def test_sandboxes_are_recorded_against_run_and_step_and_end_with_the_run() -> None:
@@ -288,11 +294,45 @@ async def test_the_command_line_lists_enters_and_stops_sandboxes() -> None:
     assert sandbox.id in [record["id"] for record in listed]
     assert sandbox.id in (await cli("list")).stdout
     assert (await cli("exec", sandbox.id, "--", "pwd")).stdout == "/workspace\n"
+    done = json.loads((await cli("exec", "--json", sandbox.id, "--", "true")).stdout)
+    assert done["cpu_seconds"] > 0 and done["peak_memory"] > 0
+    told = json.loads((await cli("list", "--json")).stdout)["sandboxes"]
+    (used,) = [record for record in told if record["id"] == sandbox.id]
+    assert used["cpu_seconds"] >= done["cpu_seconds"] and used["disk_used"] == 0
     assert (await cli("stop", sandbox.id)).stdout == f"{sandbox.id}\n"
     await until(lambda: not sandbox.running)
     missing = await cli("stop", "sbx_none", "--json")
     assert missing.returncode == 3 and json.loads(missing.stdout)["error"]["kind"] == "NotFound"
-    assert json.loads((await cli("gc", "--json")).stdout) == {"swept": []}
+    none = {"sandboxes": 0, "commands": 0, "attempts": 0}
+    assert json.loads((await cli("gc", "--json")).stdout) == {"swept": [], "dropped": none}
+
+
+def test_old_records_are_dropped_as_configured_or_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_ago = datetime.now(UTC) - timedelta(days=40)
+    box = SandboxRecord(
+        "sbx_1", "namespace", "-", "python", long_ago, 60.0, 1.0, 1 << 30, 1 << 29, 9, (), None
+    )
+    writer = SandboxWriter(tmp_path / "a.db")
+    writer.put(lambda c, owner: sandbox_rows.add_sandbox(c, owner, box))
+    over = replace(box, stopped_at=long_ago, stopped_because="stopped")
+    writer.put(lambda c, _: sandbox_rows.stop_sandbox(c, over))
+    writer.close()
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "a.db"))
+
+    def dropped(*words: str) -> int:
+        told = _cli("gc", "--json", *words, state=tmp_path / "state")
+        return json.loads(told.stdout)["dropped"]["sandboxes"]
+
+    assert dropped() == 0  # for ever, unless somebody says otherwise
+    assert dropped("--keep", "50d") == 0
+    monkeypatch.setenv("HOLDFAST_SANDBOX_KEEP_RECORDS", "30d")
+    assert dropped("--keep", "50d") == 0
+    assert dropped() == 1
+    monkeypatch.setenv("HOLDFAST_SANDBOX_KEEP_RECORDS", "a while")
+    refused = _cli("gc", "--json", state=tmp_path / "state")
+    assert refused.returncode == 2 and "'a while' is no duration" in refused.stdout
 
 
 async def test_a_process_that_does_not_answer_is_not_waited_for() -> None:

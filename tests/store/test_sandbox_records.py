@@ -19,7 +19,7 @@ from holdfast.records.sandboxes import PROCESS_DIED, CommandRecord, EgressRecord
 from holdfast.store import sandbox_rows
 from holdfast.store.sandbox_writer import SandboxWriter
 from holdfast.store.sandboxes import SandboxFilter, SandboxRecords
-from holdfast.store.schema import connect
+from holdfast.store.schema import connect, migrations, statements
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BOX = SandboxRecord(
@@ -306,3 +306,27 @@ def test_one_record_that_can_never_be_written_does_not_hold_up_the_others(
         rows = connection.execute("SELECT id FROM sandboxes ORDER BY id").fetchall()
     assert rows == [("sbx_1",), ("sbx_2",)]
     assert "could not be written" in caplog.text
+
+
+async def test_what_was_recorded_before_use_was_counted_is_read_as_unknown(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "old.db"
+    with closing(sqlite3.connect(path)) as old:
+        for number, _, sql in migrations():
+            if number < 7:
+                for statement in statements(sql):
+                    old.execute(statement)
+        old.execute("PRAGMA user_version = 6")
+        sandbox_rows.add_sandbox(old, "gone", BOX)
+        sandbox_rows.add_command(old, "gone", STARTED)
+        old.execute("UPDATE sandboxes SET stopped_at = 1, stopped_because = 'stopped'")
+        old.execute("UPDATE commands SET ended_at = 1, ended = 'exited', exit_code = 0")
+        old.commit()
+    records = SandboxRecords(path)
+    box, command = await records.get("sbx_1"), await records.command("cmd_1")
+    await records.close()
+    assert box is not None and command is not None
+    assert (box.stopped_because, command.exit_code) == ("stopped", 0)
+    assert (box.cpu_seconds, box.peak_memory, box.disk_used) == (None, None, None)
+    assert (command.cpu_seconds, command.peak_memory) == (None, None)

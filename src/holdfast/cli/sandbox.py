@@ -5,7 +5,7 @@ holdfast sandbox run -- python -V     one command in a sandbox of its own
 holdfast sandbox list                 the sandboxes of all your processes
 holdfast sandbox exec ID -- ls -l     a command in a running one
 holdfast sandbox stop ID …            end it
-holdfast sandbox gc                   remove what killed processes left behind
+holdfast sandbox gc                   remove what killed processes left behind, and old records
 holdfast sandbox snapshots            what was kept
 """
 
@@ -21,12 +21,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.cli import output
+from holdfast.durations import seconds
 from holdfast.errors import UsageError
+from holdfast.place import current_store
 from holdfast.records.sandboxes import SandboxRecord
 from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver, leftovers, remote
 from holdfast.sandbox.control import as_json
+from holdfast.sandbox.settings import load
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.sandbox.state import default_state
+from holdfast.store.sandbox_pruning import Dropped, prune_store
 
 BACKENDS = ("microvm", "gvisor", "namespace")
 Handler = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
@@ -51,7 +55,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     execute.add_argument("command", nargs="+")
     stop = _verb(verbs, "stop", "end sandboxes", _stop)
     stop.add_argument("id", nargs="+")
-    _verb(verbs, "gc", "remove what killed processes left behind", _gc)
+    gc = _verb(verbs, "gc", "remove what killed processes left behind, and old records", _gc)
+    gc.add_argument(
+        "--keep",
+        metavar="AGE",
+        help="drop records of what stopped longer ago, such as 30d; else as configured",
+    )
     snapshots = _verb(verbs, "snapshots", "list what was kept", _snapshots)
     snapshots.add_argument("--delete", metavar="ID", action="append", default=[])
 
@@ -227,10 +236,18 @@ async def _stop(options: argparse.Namespace) -> int:
 
 async def _gc(options: argparse.Namespace) -> int:
     swept = await asyncio.to_thread(leftovers.sweep, str(default_state()))
+    keep = load().keep_seconds if options.keep is None else seconds(options.keep)
+    store = current_store()
+    dropped = Dropped()
+    if keep is not None and store.exists():
+        dropped = await asyncio.to_thread(prune_store, store, keep)
     if options.json:
-        output.show_json({"swept": swept})
-    else:
-        output.note(f"removed what {len(swept)} ended process(es) left behind")
+        output.show_json({"swept": swept, "dropped": asdict(dropped)})
+        return 0
+    output.note(f"removed what {len(swept)} ended process(es) left behind")
+    if keep is not None:
+        told = f"{dropped.sandboxes} sandbox(es), {dropped.commands} command(s) and"
+        output.note(f"dropped the records of {told} {dropped.attempts} attempt(s) to get out")
     return 0
 
 

@@ -61,17 +61,17 @@ class Usage:
 class Listeners:
     """Sockets in the sandbox's network that the host serves."""
 
-    names: socket.socket
+    names: socket.socket | None = None
+    """Where names are asked for; None where there is no network, and nobody answers."""
     connections: dict[int, socket.socket] = field(default_factory=dict[int, socket.socket])
-    watch: socket.socket | None = None
-    """Sees the first packet of attempts that no listener meets, where the kernel has such."""
+    watch: tuple[socket.socket, ...] = ()
+    """See the first packet of attempts that no listener meets, where the kernel lets us."""
 
     def close(self) -> None:
-        self.names.close()
-        if self.watch is not None:
-            self.watch.close()
-        for listener in self.connections.values():
-            listener.close()
+        if self.names is not None:
+            self.names.close()
+        for each in (*self.watch, *self.connections.values()):
+            each.close()
 
 
 class Instance(Protocol):

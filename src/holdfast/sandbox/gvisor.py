@@ -22,7 +22,7 @@ from typing import Any
 from holdfast.errors import SandboxError, SandboxUnavailable
 from holdfast.sandbox import leftovers, runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Usage
-from holdfast.sandbox.inside import frames, packing
+from holdfast.sandbox.inside import attempts, frames, packing
 from holdfast.sandbox.janitor import Janitor, command
 from holdfast.sandbox.namespace import cgroups, view
 from holdfast.sandbox.probing import try_out
@@ -125,7 +125,7 @@ class GvisorBackend:
         ours, theirs = socket.socketpair()
         bundle = self._home / "bundles" / id
         instance = GvisorInstance(id, ours, bundle, self._home / "root", group, self._folder)
-        instance.relayed = bool(spec.network.ports)
+        instance.relayed = True  # without a network, what is tried
         record = {"id": id, "backend": self.name, "cgroups": group.paths if group else []}
         self._folder.record(id, record)
         try:
@@ -173,10 +173,12 @@ class GvisorBackend:
             "start",
             ports,
             packing.LAYERED if spec.layers else "",
+            attempts.WATCHED,
             *sorted(view.python_paths(self._runtimes)),
         )
         # Of the sandbox's own kernel, and given up before anything untrusted runs.
         capabilities = ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE"]
+        capabilities += ["CAP_NET_ADMIN", "CAP_NET_RAW"]  # to see what is tried
         if spec.layers:
             capabilities += _TO_LAY_OVER
         sets = ("bounding", "effective", "permitted")
@@ -238,6 +240,7 @@ class GvisorBackend:
             f"--root={self._home / 'root'}",
             f"--platform={self._platform}",
             "--network=none",
+            "--net-raw",
             "--overlay2=none",
             "--ignore-cgroups",
             "run",

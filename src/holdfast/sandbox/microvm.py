@@ -167,6 +167,7 @@ class MicrovmBackend:
             "start",
             "",
             "",
+            "",
             *sorted(view.python_paths(self._runtimes)),
         )
 

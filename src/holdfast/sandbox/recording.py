@@ -16,6 +16,7 @@ from pathlib import Path
 
 from holdfast import place
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
+from holdfast.sandbox.settings import load
 from holdfast.store import sandbox_rows
 from holdfast.store.sandbox_writer import SandboxWriter
 
@@ -90,7 +91,7 @@ class StoreObserver:
         path = path.absolute()
         book = self._books.get(path)
         if book is None:
-            book = self._books[path] = _Book(SandboxWriter(path))
+            book = self._books[path] = _Book(SandboxWriter(path, keep=load().keep_seconds))
         if opened is not None and not book.follows:
             book.follows = True
             place.on_leave(opened, lambda: self._leave(path, book))

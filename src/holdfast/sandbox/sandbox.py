@@ -169,14 +169,15 @@ class Sandbox:
         self.host.tell(lambda observer: observer.sandbox_created(self.record))
 
     async def _connect(self) -> None:
-        """Serve its network, if it has one."""
+        """Serve its network, if it has one; if not, see what is tried."""
         if self._instance.listeners is None and not self._instance.relayed:
             return
         network = self._spec.network
         authority = self.host.authority() if any(h.headers for h in network.allow) else None
-        trusted = trust.files(authority, [h.ca for h in network.allow if h.ca is not None])
-        await self.write_files(trusted)
-        self._env = {**BASE_ENV, **trust.variables(own=bool(trusted)), **self._spec.env}
+        if network.allow:
+            trusted = trust.files(authority, [h.ca for h in network.allow if h.ca is not None])
+            await self.write_files(trusted)
+            self._env = {**BASE_ENV, **trust.variables(own=bool(trusted)), **self._spec.env}
         self._proxy = Proxy(self.id, self._instance.listeners, network, authority, self._egress)
         await self._proxy.start()
         if self._instance.relayed:

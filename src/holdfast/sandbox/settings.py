@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast import config
+from holdfast.durations import seconds
 
 BackendName = Literal["auto", "namespace", "gvisor", "microvm"]
 DEFAULT_POOL = 2
@@ -23,6 +24,13 @@ class SandboxSettings:
     """Sandboxes kept ready."""
     dir: str | None = None
     """Where their files, snapshots and leases are."""
+    keep_records: str | None = None
+    """How long what they did stays on record once they have stopped, such as "30d"; None: always.
+    """
+
+    @property
+    def keep_seconds(self) -> float | None:
+        return None if self.keep_records is None else seconds(self.keep_records)
 
 
 def load() -> SandboxSettings:

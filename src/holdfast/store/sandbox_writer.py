@@ -21,6 +21,7 @@ from pathlib import Path
 from holdfast.errors import StoreError
 from holdfast.store import sandbox_rows
 from holdfast.store.owners import Owner, is_free, owners_folder
+from holdfast.store.sandbox_pruning import prune
 from holdfast.store.schema import as_store_error, connect
 
 log = logging.getLogger("holdfast")
@@ -29,6 +30,8 @@ GATHER = 0.02
 """Seconds to wait for company: a sandbox's start and its first command come together."""
 AGAIN = 1.0
 """Seconds until what could not be written is tried again."""
+PRUNE_EVERY = 86_400.0
+"""Seconds between two looks for records older than are to be kept."""
 MOST = 100_000
 """Records that may wait."""
 
@@ -38,9 +41,11 @@ Write = Callable[[sqlite3.Connection, str], None]
 class SandboxWriter:
     """One process's records of sandboxes, on their way to the store at `path`."""
 
-    def __init__(self, path: Path, *, gather: float = GATHER) -> None:
+    def __init__(self, path: Path, *, gather: float = GATHER, keep: float | None = None) -> None:
         self.path = path
         self._gather = gather
+        self._keep = keep
+        self._prune_at = 0.0
         self._news = threading.Condition()
         self._waiting: list[Write] = []
         self._busy = False
@@ -100,6 +105,7 @@ class SandboxWriter:
                     connection = connect(self.path)
                     connection.execute("PRAGMA synchronous = NORMAL")
                     sweep(connection, self.path)
+                self._prune(connection)
                 _commit(connection, batch, owner.id)
             except (sqlite3.Error, StoreError, OSError) as error:
                 if self._failed(batch, error):
@@ -110,6 +116,12 @@ class SandboxWriter:
             connection.close()
         if owner is not None:
             owner.close()
+
+    def _prune(self, connection: sqlite3.Connection) -> None:
+        """Drop what is older than is wanted: when the first is written, and then once a day."""
+        if self._keep is not None and time.monotonic() >= self._prune_at:
+            prune(connection, time.time() - self._keep)
+            self._prune_at = time.monotonic() + PRUNE_EVERY
 
     def _next(self) -> list[Write]:
         """All that waits, once something does and a moment has passed; nothing at the end."""

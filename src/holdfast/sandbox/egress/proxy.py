@@ -20,7 +20,7 @@ from holdfast.records.sandboxes import EgressRecord
 from holdfast.sandbox.base import Listeners
 from holdfast.sandbox.egress import addresses, http, names, tls
 from holdfast.sandbox.egress.authority import Authority
-from holdfast.sandbox.egress.watch import Watch
+from holdfast.sandbox.egress.watch import Attempts, Watch
 from holdfast.sandbox.network import Host, Network
 from holdfast.sandbox.waiting import readable
 
@@ -31,6 +31,7 @@ _MOST_REFUSALS = 1000
 _CLIENT_FIRST = 1.0  # seconds to wait for the client to speak, before it may be a server-first one
 _CONNECT_LIMIT = 15.0
 _SAME_ATTEMPT = 0.1
+NO_NETWORK = "the sandbox has no network"
 _HTTP = 80  # where nothing else is spoken, so that no odd start gets around the check of hosts
 
 
@@ -71,23 +72,24 @@ class Proxy:
         self._last_refused = ("", 0.0)
         self._transport: asyncio.DatagramTransport | None = None
         self._watch: Watch | None = None
+        asked = None if network.allow else self._asked_in_vain
+        self._attempts = Attempts(frozenset(network.ports), self._unmet, asked)
 
     async def start(self) -> None:
         """Begin to serve."""
         if self._listeners is None:
             return
         loop = asyncio.get_running_loop()
-        self._listeners.names.setblocking(False)
-        transport, _ = await loop.create_datagram_endpoint(
-            lambda: _NameServer(self), sock=self._listeners.names
-        )
-        self._transport = transport
+        if self._listeners.names is not None:
+            self._listeners.names.setblocking(False)
+            transport, _ = await loop.create_datagram_endpoint(
+                lambda: _NameServer(self), sock=self._listeners.names
+            )
+            self._transport = transport
         for port, listener in self._listeners.connections.items():
             listener.setblocking(False)
             self._spawn(self._accept(port, listener))
-        if self._listeners.watch is not None:
-            ports = frozenset(self._listeners.connections)
-            self._watch = Watch(self._listeners.watch, ports, self._unmet)
+        self._watch = Watch(self._listeners.watch, self._attempts.packet)
 
     async def close(self) -> None:
         """End every connection, and write down what they came to."""
@@ -98,7 +100,7 @@ class Proxy:
         if self._tasks:
             await asyncio.wait(self._tasks)
         if self._watch is not None:
-            await self._watch.close()
+            self._watch.close()
         if self._listeners is not None:
             self._listeners.close()
 
@@ -123,6 +125,11 @@ class Proxy:
             return names.answer(question, names.REFUSED)
         return names.answer(question, names.NO_ERROR, self._address_for(name))
 
+    def _asked_in_vain(self, message: bytes) -> None:
+        question = names.parse(message)
+        if question is not None:
+            self._refused_name(question.shown)
+
     def _refused_name(self, name: str) -> None:
         """Programs ask for both kinds of address at once: that is one attempt."""
         now = asyncio.get_running_loop().time()
@@ -144,6 +151,10 @@ class Proxy:
         while True:
             connection, _ = await loop.sock_accept(listener)
             self.admit(connection, str(connection.getsockname()[0]), port)
+
+    def packet(self, data: bytes) -> None:
+        """The first packet of an attempt that nobody inside has met."""
+        self._attempts.packet(data)
 
     def admit(self, connection: socket.socket, address: str, port: int) -> None:
         """Serve a connection that was made to this address and port inside."""
@@ -271,6 +282,8 @@ class Proxy:
         )
 
     def _refused(self, host: str, port: int | None, why: str, address: str | None = None) -> None:
+        if not self._network.allow:
+            why = NO_NETWORK
         self._refusals += 1
         if self._refusals > _MOST_REFUSALS:
             return

@@ -35,6 +35,8 @@ class Relay:
                 self._channel.tell("answer", answer, port=header["port"])
         elif event == "connected" and isinstance(key, int):
             self._connect(key, str(header.get("address")), header.get("port"))
+        elif event == "packet":
+            self._proxy.packet(payload)
         elif event == "sent" and isinstance(key, int) and key in self._connections:
             self._connections[key].feed(payload)
 

@@ -12,7 +12,7 @@ import socket
 import stat
 import sys
 
-from holdfast.sandbox.inside import packing, zygote
+from holdfast.sandbox.inside import attempts, packing, zygote
 from holdfast.sandbox.inside.agent import Agent
 from holdfast.sandbox.inside.relay import Relay
 from holdfast.sandbox.namespace import linux
@@ -22,10 +22,11 @@ _USER = 1000
 
 def start() -> None:
     """Entry point: arguments are the ports to relay (comma-separated, or empty), whether there is
-    a snapshot to start from, and our names."""
+    a snapshot to start from, whether to watch what leaves, and our names."""
     ports = [int(port) for port in sys.argv[1].split(",") if port]
     layered = sys.argv[2] == packing.LAYERED
-    pythons = frozenset(sys.argv[3:])
+    watched = sys.argv[3] == attempts.WATCHED
+    pythons = frozenset(sys.argv[4:])
     # A socket goes both ways; where the two streams are pipes, each has its own.
     reader = os.dup(0)
     writer = reader if stat.S_ISSOCK(os.fstat(0).st_mode) else os.dup(1)
@@ -33,6 +34,7 @@ def start() -> None:
     for fd in (0, 1, 2):
         os.dup2(silence, fd)
     os.close(silence)
+    leaving = attempts.open_sockets() if watched else []
     listeners = _listen(ports) if ports else None
     if layered:
         _lay_over()
@@ -57,6 +59,7 @@ def start() -> None:
         )
         if listeners is not None:
             agent.relay = Relay(agent, *listeners)
+        attempts.watch(agent, leaving)
         agent.send({"id": 0, "ev": "ready"})
         agent.run()
     except zygote.BecomeScript as become:

@@ -300,8 +300,10 @@ def _ended(pidfd: int) -> bool:
 
 
 def _listeners(fds: list[int], ports: tuple[int, ...]) -> Listeners:
-    """In the order of `enter`: names, a socket a port, and where there is one the watch."""
+    """In the order of `enter`: names and a socket a port, if there is a network; the watch."""
     sockets = [socket.socket(fileno=fd) for fd in fds]
+    if not ports:
+        return Listeners(watch=tuple(sockets))
     count = 1 + len(ports)
     connections = dict(zip(ports, sockets[1:count], strict=True))
-    return Listeners(sockets[0], connections, sockets[count] if len(sockets) > count else None)
+    return Listeners(sockets[0], connections, tuple(sockets[count:]))

@@ -154,7 +154,7 @@ def _build(request: Request) -> tuple[int, list[int]]:
     os.chdir("/workspace")
     linux.set_hostname(request.name)
     linux.bring_up_loopback()
-    return upper, _listen(request.ports) if request.ports else []
+    return upper, _listen(request.ports) if request.ports else _only_watch()
 
 
 def _process_list() -> None:
@@ -184,10 +184,16 @@ def _listen(ports: list[int]) -> list[int]:
         listener.bind(("0.0.0.0", port))  # noqa: S104 - a network with nobody else in it
         listener.listen(128)
         fds.append(listener.detach())
-    watch = linux.watch_attempts()
-    if watch is not None:
-        fds.append(watch)
-    return fds
+    return [*fds, *linux.watch_attempts(questions=False)]
+
+
+def _only_watch() -> list[int]:
+    """Without a network: sockets that see what is tried. Nobody answers, and nothing listens."""
+    try:
+        linux.claim_every_address()
+    except OSError:
+        return []  # it is refused one way or the other; here unseen
+    return linux.watch_attempts(questions=True)
 
 
 def _give_up_everything(request: Request, program: bytes) -> None:

@@ -187,53 +187,92 @@ def claim_every_address() -> None:
     route = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 255, 4, 254, 2, 0)
     # rtmsg: family, dst_len 0, table LOCAL(255), protocol STATIC(4), scope HOST(254), type LOCAL(2)
     interface = struct.pack("=HHI", 8, 4, socket.if_nametoindex("lo"))  # RTA_OIF
-    body = route + interface
-    header = struct.pack("=IHHII", 16 + len(body), 24, 0x405, 1, 0)  # RTM_NEWROUTE, ack
+    _change(24, 0x405, route + interface, "route 0.0.0.0/0 to lo")  # RTM_NEWROUTE; create, ack
+
+
+def own_every_address() -> None:
+    """The same for a kernel that routes by the addresses an interface has (gVisor's)."""
+    address = socket.inet_aton("10.255.255.254")  # with no bit of it in the network's part
+    attributes = b"".join(struct.pack("=HH", 8, kind) + address for kind in (1, 2))
+    body = struct.pack("=BBBBI", socket.AF_INET, 0, 0, 0, socket.if_nametoindex("lo")) + attributes
+    _change(20, 0x605, body, "own 0.0.0.0/0 on lo")  # RTM_NEWADDR; create, ack
+
+
+def _change(kind: int, flags: int, body: bytes, what: str) -> None:
+    header = struct.pack("=IHHII", 16 + len(body), kind, flags, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as link:
         link.bind((0, 0))
         link.sendall(header + body)
         answer = link.recv(4096)
     error = struct.unpack_from("=i", answer, 16)[0]
     if error:
-        raise OSError(-error, f"route 0.0.0.0/0 to lo: {os.strerror(-error)}")
+        raise OSError(-error, f"{what}: {os.strerror(-error)}")
 
 
-def watch_attempts() -> int | None:
-    """A packet socket on `lo` for the beginnings of attempts to leave; None if there is no such.
+def watch_attempts(*, questions: bool) -> list[int]:
+    """Raw sockets that see the beginnings of attempts to leave; none where we may not have any.
 
-    Lets through, once each: the first packet of a TCP connection and every UDP datagram that is
-    sent to another address than the loopback's, or to one that stands for a name.
+    Let through, once each: the first packet of a TCP connection and every UDP datagram that is
+    sent to another address than the loopback's, or to one that stands for a name; with
+    `questions` also what is asked of a name server on the loopback, where there is none.
+
+    Not packet sockets, which see the same: closing one of those waits for the whole machine.
     """
+    fds: list[int] = []
     try:
-        watch = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+        for protocol in (socket.IPPROTO_TCP, socket.IPPROTO_UDP):
+            with socket.socket(socket.AF_INET, socket.SOCK_RAW, protocol) as watch:
+                code = _syn() if protocol == socket.IPPROTO_TCP else _datagram(questions)
+                program = ctypes.create_string_buffer(code, len(code))
+                filter = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(program))
+                watch.setsockopt(socket.SOL_SOCKET, 26, filter)  # SO_ATTACH_FILTER
+                fds.append(watch.detach())
     except OSError:
-        return None  # a kernel without packet sockets: what it refuses is not seen
-    program = ctypes.create_string_buffer(_attempts())
-    filter = struct.pack("HxxxxxxP", len(program.raw) // 8, ctypes.addressof(program))
-    watch.setsockopt(socket.SOL_SOCKET, 26, filter)  # SO_ATTACH_FILTER
-    watch.bind(("lo", 0x0800))  # ETH_P_IP
-    return watch.detach()
+        for fd in fds:
+            os.close(fd)
+        return []  # what the kernel refuses is not seen
+    return fds
 
 
-def _attempts() -> bytes:
-    """Classic BPF over an IPv4 packet: code, jump if true, jump if false, operand."""
-    load, load_byte, load_byte_x, header_length = 0x20, 0x30, 0x50, 0xB1
-    mask, equal, answer = 0x54, 0x15, 0x06
-    steps = [
-        (load, 0, 0, 16),  # where to
-        (mask, 0, 0, 0xFF000000),
-        (equal, 0, 3, 0x7F000000),  # 127.0.0.0/8 is the sandbox itself,
-        (load, 0, 0, 16),
-        (mask, 0, 0, 0xFFC00000),
-        (equal, 0, 8, 0x7F400000),  # but for 127.64.0.0/10, which stands for names
-        (load_byte, 0, 0, 9),
-        (equal, 5, 0, 17),  # UDP
-        (equal, 0, 5, 6),  # TCP
-        (header_length, 0, 0, 0),
-        (load_byte_x, 0, 0, 13),
-        (mask, 0, 0, 0x12),
-        (equal, 0, 1, 0x02),  # SYN without ACK
-        (answer, 0, 0, 64),
-        (answer, 0, 0, 0),
+# Classic BPF over an IPv4 packet: code, jump if true, jump if false, operand.
+_LOAD, _LOAD_HALF_X, _LOAD_BYTE_X, _HEADER_LENGTH = 0x20, 0x48, 0x50, 0xB1
+_MASK, _EQUAL, _ANSWER = 0x54, 0x15, 0x06
+_Step = tuple[int, int, int, int]
+
+
+def _leaving(rest: list[_Step], stays: int) -> bytes:
+    """`rest` of a program for what leaves; what stays goes on `stays` steps further."""
+    steps: list[_Step] = [
+        (_LOAD, 0, 0, 16),  # where to
+        (_MASK, 0, 0, 0xFF000000),
+        (_EQUAL, 0, 3, 0x7F000000),  # 127.0.0.0/8 is the sandbox itself,
+        (_LOAD, 0, 0, 16),
+        (_MASK, 0, 0, 0xFFC00000),
+        (_EQUAL, 0, stays, 0x7F400000),  # but for 127.64.0.0/10, which stands for names
+        *rest,
     ]
     return b"".join(struct.pack("HBBI", *step) for step in steps)
+
+
+def _syn() -> bytes:
+    rest = [
+        (_HEADER_LENGTH, 0, 0, 0),
+        (_LOAD_BYTE_X, 0, 0, 13),
+        (_MASK, 0, 0, 0x12),
+        (_EQUAL, 0, 1, 0x02),  # SYN without ACK
+        (_ANSWER, 0, 0, 64),
+        (_ANSWER, 0, 0, 0),
+    ]
+    return _leaving(rest, stays=5)
+
+
+def _datagram(questions: bool) -> bytes:
+    rest = [(_ANSWER, 0, 0, 64)]
+    if questions:
+        rest += [
+            (_HEADER_LENGTH, 0, 0, 0),
+            (_LOAD_HALF_X, 0, 0, 2),
+            (_EQUAL, 0, 1, 53),
+            (_ANSWER, 0, 0, 600),
+        ]
+    return _leaving([*rest, (_ANSWER, 0, 0, 0)], stays=1)

@@ -1,0 +1,87 @@
+"""Dropping old records of sandboxes, with their commands and attempts to reach the network.
+
+Nothing that still runs is dropped, and nothing of runs or model calls. A few at a time, so that
+whoever writes meanwhile waits for a moment only. The file does not shrink: its space is used again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.store.schema import as_store_error, connect
+
+AT_ONCE = 500
+
+_SANDBOXES = """
+SELECT id FROM sandboxes WHERE created_at < :before AND stopped_at < :before
+ORDER BY created_at LIMIT :most
+"""
+_ORPHAN_COMMANDS = """
+DELETE FROM commands WHERE id IN (
+  SELECT c.id FROM commands c WHERE c.started_at < :before AND c.ended_at < :before
+    AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.id = c.sandbox_id) LIMIT :most)
+"""
+_ORPHAN_ATTEMPTS = """
+DELETE FROM egress WHERE id IN (
+  SELECT e.id FROM egress e WHERE e.at < :before
+    AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.id = e.sandbox_id) LIMIT :most)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """How many records were dropped."""
+
+    sandboxes: int = 0
+    commands: int = 0
+    attempts: int = 0
+
+    def __add__(self, other: Dropped) -> Dropped:
+        return Dropped(
+            self.sandboxes + other.sandboxes,
+            self.commands + other.commands,
+            self.attempts + other.attempts,
+        )
+
+
+def prune_store(path: Path, keep: float) -> Dropped:
+    """Drop from the store at `path` what ended more than `keep` seconds ago."""
+    with closing(connect(path)) as connection:
+        try:
+            return prune(connection, time.time() - keep)
+        except sqlite3.Error as error:
+            raise as_store_error(error, path) from error
+
+
+def prune(connection: sqlite3.Connection, before: float, *, most: int = AT_ONCE) -> Dropped:
+    """Drop what ended before this moment."""
+    whole = Dropped()
+    while True:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            some = _drop(connection, {"before": before, "most": most})
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        whole += some
+        if some == Dropped():
+            return whole
+
+
+def _drop(connection: sqlite3.Connection, which: dict[str, float]) -> Dropped:
+    """At most so many of each; of the sandboxes with all they have."""
+    ids = connection.execute(_SANDBOXES, which).fetchall()
+    commands = attempts = 0
+    for id in ids:
+        commands += connection.execute("DELETE FROM commands WHERE sandbox_id = ?", id).rowcount
+        attempts += connection.execute("DELETE FROM egress WHERE sandbox_id = ?", id).rowcount
+        connection.execute("DELETE FROM sandboxes WHERE id = ?", id)
+    commands += connection.execute(_ORPHAN_COMMANDS, which).rowcount
+    attempts += connection.execute(_ORPHAN_ATTEMPTS, which).rowcount
+    return Dropped(len(ids), commands, attempts)
