@@ -1,15 +1,25 @@
 """Fixtures that every test may use."""
 
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import hypothesis  # noqa: F401 - its pytest plugin imports it at the first failure: too late
 import pytest
 
+from holdfast.runtime.definitions import registered
 from holdfast.testing import Harness
 
 # A shell that runs the suite in the background has Ctrl-C ignored, for all that comes of it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def known_workflows() -> Iterator[None]:
+    """A workflow that a test defines is forgotten with it, and hides no other of its name."""
+    before = dict(registered())
+    yield
+    registered().clear()
+    registered().update(before)
 
 
 @pytest.fixture(params=[False, True], ids=["in memory", "replayed after every event"])

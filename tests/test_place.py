@@ -29,14 +29,14 @@ async def ask(question: str) -> str:
 
 
 @workflow
-async def asking(question: str) -> str:
+async def asking_a_model(question: str) -> str:
     return await ask(question)
 
 
 async def test_model_calls_are_recorded_in_the_store_that_is_open(tmp_path: Path) -> None:
     for name in ("one", "two"):
         async with open_engine(tmp_path / f"{name}.db"):
-            run = await start(asking, name)
+            run = await start(asking_a_model, name)
             assert await run.result() == name
     for name in ("one", "two"):
         with sqlite3.connect(tmp_path / f"{name}.db") as connection:

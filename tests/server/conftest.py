@@ -119,10 +119,12 @@ async def running(
         timeout = aiohttp.ClientTimeout(total=60)
         async with aiohttp.ClientSession(timeout=timeout) as client:
             headers = {"authorization": f"Bearer {token}"} if token else {}
-            yield Server(engine, app, chosen, client, stop, headers)
-        if not stop.done():
-            stop.set_result("test over")
-        await serving
+            try:
+                yield Server(engine, app, chosen, client, stop, headers)
+            finally:
+                if not stop.done():
+                    stop.set_result("test over")
+                await serving
 
 
 @pytest.fixture

@@ -41,7 +41,8 @@ class Records:
         return call.id
 
     def end_call(self, call_id: str) -> None:
-        ledger_rows.finish(self.connection, call_id, CallEnd("completed", finished_at=2.0), 0)
+        end, held = CallEnd("completed", finished_at=2.0), ledger_rows.Hold([], 0, 0)
+        assert ledger_rows.finish(self.connection, call_id, end, held, 0)
 
     def mark(self) -> str:
         return pulse.mark(self.connection)

@@ -115,7 +115,8 @@ def test_a_run_killed_at_any_step_boundary_ends_right_and_pays_once(
             charges = bench.charges()
             cut = [charge for charge in charges if charge.status != "completed"]
             assert len(charges) - len(cut) == 3, charges
-            assert len(cut) <= asked - finished, charges
+            # On record before the first byte: it may not have reached the provider.
+            assert asked - finished <= len(cut) <= 1, charges
             assert fake.hits - asked == 3 - finished
             if moment == "done":
                 called = sum(name.startswith("generate") for name in STEPS[:number])
