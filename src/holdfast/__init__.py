@@ -4,8 +4,9 @@ The public names. Each is loaded when it is first used, so that importing costs 
 and a program that needs one layer does not wait for the others.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
     from holdfast.errors import (
@@ -155,7 +156,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "holdfast.errors": (
+    "errors": (
         "ApprovalRefused",
         "BudgetExceeded",
         "CodecError",
@@ -177,12 +178,12 @@ _HOMES = {
         "UnknownWorkflow",
         "UsageError",
     ),
-    "holdfast.gateway": (
+    "gateway": (
         "generate_object",
         "generate_text",
         "stream_text",
     ),
-    "holdfast.loop": (
+    "loop": (
         "Agent",
         "Decision",
         "Escalate",
@@ -193,9 +194,9 @@ _HOMES = {
         "list_approvals",
         "tool",
     ),
-    "holdfast.records.approvals": ("Approval",),
-    "holdfast.runtime.app": ("open_engine",),
-    "holdfast.runtime.client": (
+    "records.approvals": ("Approval",),
+    "runtime.app": ("open_engine",),
+    "runtime.client": (
         "RunHandle",
         "get_run",
         "list_runs",
@@ -203,7 +204,7 @@ _HOMES = {
         "send_event",
         "start",
     ),
-    "holdfast.runtime.context": (
+    "runtime.context": (
         "StepContext",
         "Webhook",
         "create_webhook",
@@ -217,29 +218,22 @@ _HOMES = {
         "wait_for_event",
         "write_stream",
     ),
-    "holdfast.runtime.definitions": (
+    "runtime.definitions": (
         "Concurrency",
         "step",
         "workflow",
     ),
-    "holdfast.runtime.delivery": (
+    "runtime.delivery": (
         "ReceivedEvent",
         "TimedOut",
     ),
-    "holdfast.runtime.engine": (
+    "runtime.engine": (
         "Engine",
         "Failure",
     ),
-    "holdfast.runtime.retry": ("Backoff",),
-    "holdfast.runtime.settings": ("Settings",),
-    "holdfast.sandbox": ("Sandbox",),
+    "runtime.retry": ("Backoff",),
+    "runtime.settings": ("Settings",),
+    "sandbox": ("Sandbox",),
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOMES)

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.errors import NotFound, UnknownWorkflow, UsageError
 from holdfast.runtime.definitions import Workflow, registered
 
-AGENTS = ("holdfast.agents.code", "holdfast.agents.repo")
+AGENTS = ("holdfast.agents.code.workflow", "holdfast.agents.repo.workflow")
 """The ready-made agents, whose runs every worker carries out."""
 
 

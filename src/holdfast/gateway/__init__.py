@@ -5,8 +5,9 @@ Names are loaded when they are first used, so that importing this costs next to 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
     from holdfast.gateway.calls import (
@@ -55,8 +56,6 @@ _HOMES = {
     "service.app": ("GatewayApp",),
     "streaming": ("ReplyStream",),
 }  # fmt: skip
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-
 __all__ = [
     "Budget", "Fail", "Gateway", "GatewayApp", "GatewayConfig", "ImagePart", "Message",
     "ObjectReply", "ReasoningPart", "RefusalPart", "Reply", "ReplyStream", "Say",
@@ -65,10 +64,4 @@ __all__ = [
     "stream_text", "system", "tagged", "through", "tool_result", "use_gateway", "user",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazily(__name__, _HOMES)

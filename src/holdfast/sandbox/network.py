@@ -1,8 +1,8 @@
 """What a sandbox may reach: nothing, or a list of hosts, each with ports and added headers.
 
     Network(allow=["api.example.com", "*.example.org:8443"])
-    Network(allow=[Host("api.example.com", headers={"authorization": "Bearer …"})])
-    Network(allow=[Host("models.internal", ports=[80], to="127.0.0.1:7420")])
+    Network(allow=[AllowedHost("api.example.com", headers={"authorization": "Bearer …"})])
+    Network(allow=[AllowedHost("models.internal", ports=[80], to="127.0.0.1:7420")])
 
 Names are compared as DNS does: whole labels, case and a final dot aside. A name that resolves to
 a private, link-local or metadata address is refused unless its rule says `private=True` or names
@@ -37,7 +37,7 @@ def plain_name(name: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class AllowedHost:
     """One allowed host: a name, `*.name` for everything below it, or an address."""
 
     name: str
@@ -84,24 +84,24 @@ class Host:
         return name == self.name
 
     @staticmethod
-    def parse(text: str) -> Host:
+    def parse(text: str) -> AllowedHost:
         """`name` or `name:port`."""
         name, colon, port = text.rpartition(":")
         if not colon:
-            return Host(text)
+            return AllowedHost(text)
         if not port.isdigit():
             raise UsageError(f"{text!r} is no host", hint='write "name" or "name:port"')
-        return Host(name, (int(port),))
+        return AllowedHost(name, (int(port),))
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
     """The allow-list; empty means no network at all."""
 
-    allow: tuple[Host, ...] = ()
+    allow: tuple[AllowedHost, ...] = ()
 
-    def __init__(self, allow: Iterable[str | Host] = ()) -> None:
-        hosts = tuple(Host.parse(h) if isinstance(h, str) else h for h in allow)
+    def __init__(self, allow: Iterable[str | AllowedHost] = ()) -> None:
+        hosts = tuple(AllowedHost.parse(h) if isinstance(h, str) else h for h in allow)
         object.__setattr__(self, "allow", hosts)
 
     @property
@@ -111,7 +111,7 @@ class Network:
             return ()
         return tuple(sorted({*DEFAULT_PORTS, *(p for host in self.allow for p in host.ports)}))
 
-    def rule(self, name: str, port: int | None = None) -> Host | None:
+    def rule(self, name: str, port: int | None = None) -> AllowedHost | None:
         """The first rule for this name (and port), or None."""
         plain = plain_name(name)
         if plain is None:

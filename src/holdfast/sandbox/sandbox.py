@@ -36,8 +36,7 @@ from holdfast.sandbox.files import MOST_READ, Files
 from holdfast.sandbox.host import Host, default_host
 from holdfast.sandbox.metering import Metering
 from holdfast.sandbox.namespace.view import HOME, WORKSPACE
-from holdfast.sandbox.network import Host as AllowedHost
-from holdfast.sandbox.network import Network
+from holdfast.sandbox.network import AllowedHost, Network
 from holdfast.sandbox.remote import RemoteInstance
 from holdfast.sandbox.results import CommandResult, Ended, FileInfo
 from holdfast.sandbox.runtimes import has_node

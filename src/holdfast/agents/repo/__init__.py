@@ -6,7 +6,15 @@ judging.py, guarding.py  what counts as a pass     patches.py, trees.py    patch
 outsiders.py             other agents than ours
 """
 
-from holdfast.agents.repo.records import Patch, Repair, Verdict
-from holdfast.agents.repo.workflow import repair_repo
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazily
+
+if TYPE_CHECKING:
+    from holdfast.agents.repo.records import Patch, Repair, Verdict
+    from holdfast.agents.repo.workflow import repair_repo
 
 __all__ = ["Patch", "Repair", "Verdict", "repair_repo"]
+__getattr__ = lazily(
+    __name__, {"records": ["Patch", "Repair", "Verdict"], "workflow": ["repair_repo"]}
+)

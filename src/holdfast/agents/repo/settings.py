@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from holdfast import config
-from holdfast.sandbox.host import BackendName
+from holdfast.sandbox.settings import BackendName
 from holdfast.tables import DURATION
 
 

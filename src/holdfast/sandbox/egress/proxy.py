@@ -21,7 +21,7 @@ from holdfast.sandbox.base import Listeners
 from holdfast.sandbox.egress import addresses, http, names, tls
 from holdfast.sandbox.egress.authority import Authority
 from holdfast.sandbox.egress.watch import Attempts, Watch
-from holdfast.sandbox.network import Host, Network
+from holdfast.sandbox.network import AllowedHost, Network
 from holdfast.sandbox.waiting import readable
 
 _FIRST_NAME = int(ipaddress.IPv4Address("127.64.0.1"))
@@ -227,7 +227,7 @@ class Proxy:
         if hello.server_name is not None and hello.server_name.lower().removesuffix(".") != host:
             raise _No(f"TLS for {hello.server_name[:100]!r} on a connection to {host}")
 
-    async def _target(self, rule: Host, attempt: _Attempt) -> tuple[str, int]:
+    async def _target(self, rule: AllowedHost, attempt: _Attempt) -> tuple[str, int]:
         if rule.to is not None:
             return rule.target()
         with contextlib.suppress(ValueError):
@@ -311,7 +311,7 @@ class _NameServer(asyncio.DatagramProtocol):
             self._transport.sendto(answer, addr)
 
 
-def _trusting(rule: Host) -> ssl.SSLContext:
+def _trusting(rule: AllowedHost) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=rule.ca)
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -352,7 +352,7 @@ async def _back(attempt: _Attempt, client: Streams, server: Streams) -> None:
         client[1].write_eof()
 
 
-async def _exchange(attempt: _Attempt, rule: Host, client: Streams, server: Streams) -> None:
+async def _exchange(attempt: _Attempt, rule: AllowedHost, client: Streams, server: Streams) -> None:
     """Requests one way, each checked; answers the other, as they come."""
 
     async def there() -> None:

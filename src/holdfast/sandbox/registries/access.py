@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.network import Host, Network
+from holdfast.sandbox.network import AllowedHost, Network
 
 _PORTS = {"https": 443, "http": 80}
 
@@ -52,13 +52,13 @@ class Address:
             secret = f"Basic {base64.b64encode(pair.encode()).decode()}"
         return Address(url, host, port, parts.scheme == "https", secret)
 
-    def allowed(self, ca: str | None = None) -> Host:
+    def allowed(self, ca: str | None = None) -> AllowedHost:
         """The rule that lets a sandbox reach it, wherever the machine's settings have it be."""
         headers = {"authorization": self.authorization} if self.authorization else {}
         to = None
         if headers and not self.secure:
             to = f"{_resolved(self.host)}:{self.port}"  # in the clear only to one known address
-        return Host(self.host, (self.port,), headers, to, private=True, ca=ca)
+        return AllowedHost(self.host, (self.port,), headers, to, private=True, ca=ca)
 
 
 def is_loopback(host: str) -> bool:
@@ -85,7 +85,7 @@ def _without_user(text: str) -> str:
 class Access:
     """Hosts to allow and variables to set. `pip | npm` is both."""
 
-    allow: tuple[Host, ...]
+    allow: tuple[AllowedHost, ...]
     env: Mapping[str, str]
 
     @property
@@ -97,9 +97,9 @@ class Access:
         return Access(merged((*self.allow, *other.allow)), {**self.env, **other.env})
 
 
-def merged(hosts: Iterable[Host]) -> tuple[Host, ...]:
+def merged(hosts: Iterable[AllowedHost]) -> tuple[AllowedHost, ...]:
     """One rule a host and port: the first that adds headers, or else the first."""
-    found: dict[tuple[str, tuple[int, ...]], Host] = {}
+    found: dict[tuple[str, tuple[int, ...]], AllowedHost] = {}
     for host in hosts:
         key = (host.name, host.ports)
         known = found.get(key)
