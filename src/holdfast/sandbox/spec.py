@@ -50,12 +50,12 @@ class Limits:
     @staticmethod
     def of(
         *,
-        cpus: float,
-        memory: Size,
-        disk: Size | None,
-        inodes: int | None,
-        pids: int,
-        open_files: int,
+        cpus: float = 1.0,
+        memory: Size = 1 << 30,
+        disk: Size | None = None,
+        inodes: int | None = None,
+        pids: int = 256,
+        open_files: int = 1024,
     ) -> Limits:
         """Limits as a caller writes them; `disk` is half of `memory` unless given."""
         whole = size(memory)

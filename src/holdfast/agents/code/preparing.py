@@ -14,6 +14,7 @@ from holdfast.gateway import default_gateway
 from holdfast.gateway.prices import NANO
 from holdfast.records.calls import SpendLimit
 from holdfast.sandbox import default_host
+from holdfast.sandbox.spec import Limits, Spec
 
 _warming: set[asyncio.Task[None]] = set()
 
@@ -39,17 +40,18 @@ async def settle(
     if limit is not None:
         amount = SpendLimit(f"run:{run_id}", usd=int(limit * NANO))
         await gateway.ledger.set_limit(amount)
-    await toolchain.ready(language, packages)
-    _warm()
+    source = await toolchain.ready(language, packages)
+    if source is None:
+        _warm(Spec(language.runtime, Limits.of(memory=settings.memory, pids=settings.pids)))
     return Plan(model, test_model, because)
 
 
-def _warm() -> None:
-    """Have a sandbox ready by the time the models have answered.
+def _warm(spec: Spec) -> None:
+    """Have a sandbox like the tests' ready by the time the models have answered.
 
     Whether that works is for the step that needs the sandbox to say.
     """
-    task = asyncio.get_running_loop().create_task(default_host().warm())
+    task = asyncio.get_running_loop().create_task(default_host().warm(spec=spec))
     _warming.add(task)
     task.add_done_callback(_warmed)
 
