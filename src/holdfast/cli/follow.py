@@ -35,9 +35,10 @@ async def follow(
         if run is None:
             raise NotFound(f"there is no run {run_id}")
         journal += await engine.store.events(run_id, len(journal), -1)
-        if look is not None:
+        steps = steps_of(journal)
+        if look is not None and steps:  # before the first step there is nothing to see
             await look()
-        show(run, steps_of(journal))
+        show(run, steps)
         if run.ended or run.status == "stuck":
             return run, journal
         await asyncio.sleep(max(PAUSE_SECONDS, 4 * (time.monotonic() - began)))

@@ -8,10 +8,8 @@ from typing import Any, cast
 
 from holdfast.cli.output import duration, short
 from holdfast.cli.view import SYMBOLS
-from holdfast.gateway import default_gateway
-from holdfast.gateway.prices import NANO
 from holdfast.records import Step
-from holdfast.records.calls import Call
+from holdfast.records.calls import NANO, Call
 
 _MOST_CALLS = 1000
 
@@ -25,6 +23,8 @@ class Progress:
 
     async def look(self) -> None:
         """Ask the ledger anew."""
+        from holdfast.gateway import default_gateway  # not before the run's first step
+
         self._calls = {}
         for call in await default_gateway().ledger.calls(run_id=self._run_id, limit=_MOST_CALLS):
             self._calls.setdefault(call.start.step_key or "", []).append(call)
@@ -49,6 +49,8 @@ class Progress:
 
 async def costs(run_id: str) -> str:
     """What a run's model calls came to: tokens and money."""
+    from holdfast.gateway import default_gateway
+
     calls = await default_gateway().ledger.calls(run_id=run_id, limit=_MOST_CALLS)
     tokens = tokens_of(calls)
     return " · ".join(word for word in (tokens and f"{tokens} tokens", cost_of(calls)) if word)

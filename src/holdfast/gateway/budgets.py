@@ -8,8 +8,7 @@ from decimal import ROUND_FLOOR
 from functools import lru_cache
 
 from holdfast.gateway.config import Budget
-from holdfast.gateway.prices import NANO
-from holdfast.records.calls import CallStart, SpendLimit
+from holdfast.records.calls import NANO, CallStart, SpendLimit
 
 
 def scopes_of(start: CallStart, budgets: Sequence[Budget]) -> list[str]:

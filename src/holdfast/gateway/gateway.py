@@ -23,7 +23,7 @@ from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.dispatch import Dispatcher
 from holdfast.gateway.ledger import Ledger
 from holdfast.gateway.plain import completion_from_text, request_text
-from holdfast.gateway.prices import NANO, PriceBook
+from holdfast.gateway.prices import PriceBook
 from holdfast.gateway.providers import Provider, resolve_providers
 from holdfast.gateway.redact import Redactor
 from holdfast.gateway.reply import Completion, Reply, Usage
@@ -33,7 +33,7 @@ from holdfast.gateway.seal import key_hash, sealing_key, unseal
 from holdfast.gateway.work import CanonicalWork, OnEvent
 from holdfast.ids import new_id
 from holdfast.place import default_store, opened_store
-from holdfast.records.calls import CallEnd, CallStart
+from holdfast.records.calls import NANO, CallEnd, CallStart
 from holdfast.store.ledger import Earlier, SqliteLedger
 
 _STEPS_REMEMBERED = 4096

@@ -16,8 +16,8 @@ from typing import Any
 from holdfast.gateway.config import ModelPrice
 from holdfast.gateway.providers import Provider
 from holdfast.gateway.reply import Usage
+from holdfast.records.calls import NANO
 
-NANO = Decimal(1_000_000_000)
 _PER_TOKEN = Decimal(1000)  # dollars per million tokens -> nanodollars per token
 _KEEP = 3600.0
 

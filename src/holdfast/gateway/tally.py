@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from holdfast.errors import BudgetExceeded, HoldfastError, ProviderError
 from holdfast.gateway.meter import Meter, Race
-from holdfast.gateway.prices import NANO, PriceBook, Prices
+from holdfast.gateway.prices import PriceBook, Prices
 from holdfast.gateway.reply import Usage
 from holdfast.gateway.route import Candidate
 from holdfast.gateway.tokens import HIDDEN, estimate
-from holdfast.records.calls import CallEnd, CallStart, CallStatus, ProviderAttempt, SpendLimit
+from holdfast.records.calls import NANO, CallEnd, CallStart, CallStatus, ProviderAttempt, SpendLimit
 
 
 class Amount(NamedTuple):

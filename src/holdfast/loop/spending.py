@@ -10,8 +10,7 @@ from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 
 from holdfast.errors import UsageError
 from holdfast.gateway.calls import default_gateway
-from holdfast.gateway.prices import NANO
-from holdfast.records.calls import SpendLimit
+from holdfast.records.calls import NANO, SpendLimit
 from holdfast.runtime.context import uuid4
 from holdfast.runtime.definitions import step
 

@@ -8,6 +8,8 @@ from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
 CallStatus = Literal["started", "completed", "failed", "interrupted", "unknown"]
+NANO = Decimal(1_000_000_000)
+"""Money is kept in whole billionths of a US dollar; so many are one."""
 
 
 @dataclass(frozen=True, slots=True)

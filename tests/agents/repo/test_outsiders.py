@@ -11,7 +11,7 @@ from agents.repo import repos
 from agents.repo.conftest import Repairing
 from agents.repo.repos import make
 from holdfast.gateway import Gateway, Say, ScriptedModel
-from holdfast.gateway.prices import NANO
+from holdfast.records.calls import NANO
 
 AGENT = """
 import json, os, subprocess, sys, urllib.error, urllib.request

@@ -17,10 +17,9 @@ from holdfast.agents.batch.results import Ending, Result
 from holdfast.agents.batch.tasks import BatchTask
 from holdfast.errors import NotFound, RunMismatch, RunStuck, UsageError
 from holdfast.gateway import default_gateway
-from holdfast.gateway.prices import NANO
 from holdfast.ids import new_id
 from holdfast.records import Run
-from holdfast.records.calls import Call, SpendLimit
+from holdfast.records.calls import NANO, Call, SpendLimit
 from holdfast.runtime.client import create_run, get_run, list_runs
 from holdfast.runtime.engine import Engine
 

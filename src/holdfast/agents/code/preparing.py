@@ -11,8 +11,7 @@ from holdfast.agents.code.models import choose
 from holdfast.agents.code.records import Plan
 from holdfast.agents.code.settings import load
 from holdfast.gateway import default_gateway
-from holdfast.gateway.prices import NANO
-from holdfast.records.calls import SpendLimit
+from holdfast.records.calls import NANO, SpendLimit
 from holdfast.sandbox import default_host
 from holdfast.sandbox.spec import Limits, Spec
 

@@ -36,8 +36,7 @@ from holdfast.agents.repo.records import (
 from holdfast.agents.repo.workspace import Workspace
 from holdfast.errors import SandboxGone, UsageError
 from holdfast.gateway import default_gateway
-from holdfast.gateway.prices import NANO
-from holdfast.records.calls import Call, SpendLimit
+from holdfast.records.calls import NANO, Call, SpendLimit
 from holdfast.runtime.context import step_context
 from holdfast.runtime.definitions import step
 

@@ -15,8 +15,7 @@ from starlette.requests import Request
 from holdfast.errors import UsageError
 from holdfast.gateway.config import Budget, GatewayConfig
 from holdfast.gateway.gateway import Gateway
-from holdfast.gateway.prices import NANO
-from holdfast.records.calls import Spend
+from holdfast.records.calls import NANO, Spend
 from holdfast.server.inspector import statistics
 from holdfast.server.inspector.chart import chart_of, slice_start, slice_width
 from holdfast.server.inspector.pages import Page, inspection
