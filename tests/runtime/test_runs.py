@@ -487,6 +487,9 @@ async def test_a_retry_reaches_the_child_that_failed(harness: Harness):
     await run.retry()
     assert await run.result() == 6
     assert done == ["in child"]
+    assert [(s.kind, s.status, s.attempts) for s in await run.steps()] == [
+        ("child", "completed", 2)
+    ]
 
 
 async def test_a_fork_takes_over_what_came_before_and_runs_the_rest_again(harness: Harness):

@@ -39,21 +39,21 @@ _KINDS: dict[str, Kind] = {
 def steps_of(journal: Sequence[Event]) -> list[Step]:
     """Everything the run did that takes time, in the order it began."""
     steps: dict[str, Step] = {}
-    failed: dict[int, str] = {}
+    closed: dict[int, str] = {}
     for event in journal:
-        if event.type == STEP_FAILED:
-            failed[event.seq] = event.key
-        elif event.type == RUN_RETRIED:
-            for key in {failed[seq] for seq in event.facts["void"] if seq in failed} & set(steps):
-                steps[key] = _taken_up_again(steps[key])
         kind = _KINDS.get(event.type)
         if kind is not None:
             name = event.facts.get("name", kind)
             steps[event.key] = Step(
                 event.key, kind, name, "running", event.at, event.seq, input=event.value
             )
+        elif event.type == RUN_RETRIED:
+            for key in [closed[seq] for seq in event.facts["void"] if seq in closed]:
+                steps[key] = _taken_up_again(steps[key])
         elif event.key in steps:
             steps[event.key] = _after(steps[event.key], event)
+            if steps[event.key].ended_at is not None:
+                closed[event.seq] = event.key
         if kind == "webhook":
             steps[event.key] = replace(steps[event.key], status="completed", ended_at=event.at)
     return list(steps.values())
