@@ -173,7 +173,8 @@ class ServiceCalls:
             )  # fmt: skip
             if not all(work.is_raw(candidate) for candidate in candidates):
                 left_out = work.request().left_out  # raises before anything is spent
-                headers |= {"x-holdfast-left-out": ", ".join(left_out)} if left_out else {}
+                if left_out:
+                    headers["x-holdfast-left-out"] = ", ".join(left_out)
             try:
                 end = await gateway.dispatcher.run(
                     start, candidates, work, idempotency_key=call_key and _outward(call_key),

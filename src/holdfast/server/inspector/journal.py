@@ -25,14 +25,8 @@ EVENTS = 200
 
 async def events_page(request: Request) -> Page:
     """The page at /runs/ID/events: the journal as it is."""
-    now = time.time()
-    masked = mask(request)
-
-    def ask(connection: sqlite3.Connection) -> tuple[Loaded, Shown | None]:
-        loaded = load(connection, request.path_params["run_id"])
-        return loaded, shown(connection, loaded.run.id, 1, masked)
-
-    loaded, input = await inspection(request).ask(ask)
+    now, masked = time.time(), mask(request)
+    loaded, input = await _with_input(request, masked)
     total = len(loaded.journal)
     default = max((total - 1) // EVENTS * EVENTS, 0) if not loaded.run.ended else 0
     first = whole(request, "from", default, 0, max(total - 1, 0))
@@ -62,6 +56,16 @@ async def events_page(request: Request) -> Page:
     return page_of(loaded, "events.html", context, page_json)
 
 
+async def _with_input(request: Request, masked: Mask) -> tuple[Loaded, Shown | None]:
+    """The run that is asked for, and what it was given."""
+
+    def ask(connection: sqlite3.Connection) -> tuple[Loaded, Shown | None]:
+        loaded = load(connection, request.path_params["run_id"])
+        return loaded, shown(connection, loaded.run.id, 1, masked)
+
+    return await inspection(request).ask(ask)
+
+
 def _facts(facts: dict[str, Any], masked: Mask) -> str:
     """An event's facts on a line, without what is told elsewhere."""
     told = {name: value for name, value in facts.items() if name not in ("seed", "rebuild")}
@@ -83,14 +87,8 @@ def _fact(name: str, value: Any) -> str:
 
 async def json_page(request: Request) -> Page:
     """The page at /runs/ID/json: what programs get, for people."""
-    now = time.time()
-    masked = mask(request)
-
-    def ask(connection: sqlite3.Connection) -> tuple[Loaded, Shown | None]:
-        loaded = load(connection, request.path_params["run_id"])
-        return loaded, shown(connection, loaded.run.id, 1, masked)
-
-    loaded, input = await inspection(request).ask(ask)
+    now, masked = time.time(), mask(request)
+    loaded, input = await _with_input(request, masked)
     data = as_json(loaded, now, None)
     text = masked(json.dumps(data, indent=2, ensure_ascii=False))
     context = {

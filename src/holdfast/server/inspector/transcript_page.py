@@ -55,12 +55,7 @@ async def transcript_page(request: Request) -> Page:
         "result": result,
         "chosen": False,
     }
-    run = loaded.run
-    live = None if run.ended else f"/api/runs/{run.id}/events"
-    title = f"{run.workflow} {run.id}"
-    return Page(
-        "transcript.html", title, "runs", context, lambda: _as_json(loaded, entries), live=live
-    )
+    return run_pages.page_of(loaded, "transcript.html", context, lambda: _as_json(loaded, entries))
 
 
 def _with_code_before(earlier: Sequence[StepView], told: Sequence[StepView]) -> list[StepView]:
