@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from holdfast.sandbox import AllowedHost, Network
 from holdfast.sandbox.egress import addresses
 from holdfast.sandbox.egress.authority import Authority
-from holdfast.sandbox.egress.watch import parse
 from holdfast.sandbox.inside.attempts import leaves
+from holdfast.sandbox.inside.packets import parse
 from sandbox.support import Answering, create, observed, serving, shared_host, until
 
 ASK = """
@@ -123,8 +123,9 @@ CONNECT = """
 import socket, sys
 for where in sys.argv[1:]:
     kind, address, port = where.split(",")
-    with socket.socket(socket.AF_INET, getattr(socket, kind)) as s:
-        s.settimeout(2)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, getattr(socket, kind)) as s:
+        s.settimeout(60)  # a refusal comes at once, or the test's own limit does
         try:
             s.connect((address, int(port))); s.send(b"x"); s.send(b"x"); print(where)
         except OSError: pass
@@ -142,26 +143,37 @@ async def test_attempts_by_address_on_any_port_are_on_record(
         "SOCK_STREAM,1.1.1.1,65535",
         "SOCK_STREAM,192.168.7.7,443",
         "SOCK_DGRAM,8.8.8.8,53",
+        "SOCK_STREAM,2606:4700::1111,443",
+        "SOCK_STREAM,fd00:ec2::254,80",
+        "SOCK_STREAM,::ffff:10.9.9.9,22",
+        "SOCK_DGRAM,2001:4860:4860::8888,53",
     ]
     with observed(shared_host()) as observer:
         async with await create(backend, network=network) as sandbox:
             result = await sandbox.run("python", "-c", CONNECT, *where)
-            assert "SOCK_STREAM,10" not in result.stdout
+            met = [line for line in result.stdout.splitlines() if "STREAM" in line]
+            assert result.ok and met in ([], ["SOCK_STREAM,192.168.7.7,443"]), "by our listener"
             await until(lambda: len(observer.attempts) >= len(where))
     told = {(a.host, a.port): a for a in observer.attempts}
     assert sorted(told) == [
         ("1.1.1.1", 65535),
         ("10.0.0.1", 22),
+        ("10.9.9.9", 22),
         ("169.254.169.254", 8080),
         ("192.168.7.7", 443),
+        ("2001:4860:4860::8888", 53),
+        ("2606:4700::1111", 443),
         ("8.8.8.8", 53),
+        ("fd00:ec2::254", 80),
     ]
     assert not any(attempt.allowed for attempt in told.values())
-    reasons = told["10.0.0.1", 22].reason, told["8.8.8.8", 53].reason
+    places = [("10.0.0.1", 22), ("8.8.8.8", 53), ("2606:4700::1111", 443)]
+    reasons = [told[place].reason for place in places]
     if network:
-        assert reasons == ("no rule has this port", "UDP is not let out")
+        known = ["no rule has this port", "UDP is not let out", "IPv6 is not let out"]
+        assert reasons == known
     else:
-        assert reasons == ("the sandbox has no network",) * 2
+        assert reasons == ["the sandbox has no network"] * 3
     assert len(observer.attempts) == len(where), "each attempt is told once"
 
 
@@ -191,12 +203,14 @@ async def test_a_port_no_rule_has_is_on_record_by_its_name(backend: str) -> None
 async def test_what_a_sandbox_says_to_itself_is_no_attempt_to_leave(
     backend: str, network: list[str]
 ) -> None:
-    serve = "python -u -m http.server --bind 127.0.0.1 8000 >log 2>&1 & "
-    wait = "until grep -q Serving log; do sleep 0.02; done; curl -sS http://127.0.0.1:8000/log"
+    serve = "python -u -m http.server --bind {0} 8000 >log{1} 2>&1 & "
+    wait = "until grep -q Serving log{1}; do sleep 0.02; done; curl -gsS http://{2}:8000/log{1}; "
+    itself = [("127.0.0.1", 4, "127.0.0.1"), ("::1", 6, "[::1]")]
+    told = "".join((serve + wait).format(*names) for names in itself)
     with observed(shared_host()) as observer:
         async with await create(backend, network=network) as sandbox:
-            result = await sandbox.shell(serve + wait)
-            assert "Serving" in result.stdout
+            result = await sandbox.shell(told)
+            assert result.stdout.count("Serving") == 2
             await sandbox.run("python", "-c", CONNECT, "SOCK_STREAM,10.9.8.7,99")
             await until(lambda: observer.attempts)
     assert [a.host for a in observer.attempts] == ["10.9.8.7"]
@@ -222,20 +236,23 @@ async def test_what_sees_the_attempts_is_not_for_the_code_inside(backend: str) -
 
 
 @given(st.binary(max_size=80))
-def test_a_packet_of_any_bytes_is_read_or_passed_over(packet: bytes) -> None:
-    found = parse(packet)
-    assert found is None or (0 <= found[2] < 65536 and len(packet) >= 20)
-
-
-@given(st.binary(max_size=80))
-def test_a_packet_of_any_bytes_leaves_or_stays(packet: bytes) -> None:
+def test_a_packet_of_any_bytes_is_read_or_passed_over(data: bytes) -> None:
+    packet = parse(data)
+    if packet is None:
+        return
+    assert 0 <= packet.port < 65536 and len(data) >= 20
+    assert ipaddress.ip_address(packet.address).packed == packet.target
     assert leaves(packet) in (True, False)
 
 
 def _packet(protocol: int, address: str, port: int, flags: int = 0x02) -> bytes:
-    to = ipaddress.IPv4Address(address).packed
-    head = bytes([0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1]) + to
-    return head + struct.pack("!HHIIBBHHH", 5000, port, 0, 0, 0x50, flags, 0, 0, 0)
+    to = ipaddress.ip_address(address)
+    if to.version == 4:
+        head = bytes([0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1])
+    else:
+        head = bytes([0x60, 0, 0, 0, 0, 20, protocol, 64, *bytes(15), 1])
+    segment = struct.pack("!HHIIBBHHH", 5000, port, 0, 0, 0x50, flags, 0, 0, 0)
+    return head + to.packed + segment
 
 
 @pytest.mark.parametrize(
@@ -252,15 +269,25 @@ def _packet(protocol: int, address: str, port: int, flags: int = 0x02) -> bytes:
         (_packet(17, "127.0.0.1", 54), False),
         (_packet(1, "10.0.0.1", 0), False),
         (_packet(6, "10.0.0.1", 22)[:30], False),
+        (_packet(6, "2001:db8::1", 443), True),
+        (_packet(6, "2001:db8::1", 443, flags=0x10), False),
+        (_packet(6, "::1", 443), False),
+        (_packet(17, "fe80::1", 9), True),
+        (_packet(17, "::1", 9), False),
+        (_packet(58, "2001:db8::1", 0), False),
+        (_packet(6, "2001:db8::1", 443)[:43], False),
     ],
 )
 def test_what_leaves_is_told_from_what_stays(packet: bytes, left: bool) -> None:
-    assert leaves(packet) is left
+    found = parse(packet)
+    assert (found is not None and leaves(found)) is left
 
 
 def test_a_packet_with_options_is_read_where_they_end() -> None:
     header = bytes([0x46, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2])
-    assert parse(header + bytes(4) + b"\x12\x34\x00\x16") == (6, "10.0.0.2", 22)
+    packet = parse(header + bytes(4) + b"\x12\x34\x00\x16")
+    assert packet is not None
+    assert (packet.protocol, packet.address, packet.port) == (6, "10.0.0.2", 22)
 
 
 async def test_there_is_no_way_by_udp_to_another_name_server() -> None:

@@ -8,32 +8,20 @@ Where there is no network at all, the questions for names are seen the same way:
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
-import struct
 from collections.abc import Callable
 
-_TCP, _UDP = 6, 17
+from holdfast.sandbox.inside import packets
+
 _SAME_ATTEMPT = 1.0
 _MOST_KNOWN = 4096
 _AT_ONCE = 64
-_NAMES, _NAME_SERVER, _UDP_HEADER = 53, "127.0.0.1", 8
+_NAME_SERVER, _UDP_HEADER = "127.0.0.1", 8
 
 Seen = Callable[[str, int, str], None]
 """Told an address, a port, and what became of the attempt."""
 Asked = Callable[[bytes], None]
 """Told a question for a name, as it was sent."""
-
-
-def parse(packet: bytes) -> tuple[int, str, int] | None:
-    """Protocol, address and port that an IPv4 packet is for."""
-    if len(packet) < 20 or packet[0] >> 4 != 4:
-        return None
-    header = (packet[0] & 15) * 4
-    if len(packet) < header + 4:
-        return None
-    port = struct.unpack_from("!H", packet, header + 2)[0]
-    return packet[9], str(ipaddress.IPv4Address(packet[16:20])), port
 
 
 class Attempts:
@@ -44,28 +32,31 @@ class Attempts:
         self._known: dict[tuple[int, str, int], float] = {}
         self._loop = asyncio.get_running_loop()
 
-    def packet(self, packet: bytes) -> None:
+    def packet(self, data: bytes) -> None:
         """Take a packet, which may be anything."""
-        found = parse(packet)
-        if found is None:
+        packet = packets.parse(data)
+        if packet is None:
             return
-        protocol, address, port = found
-        if protocol == _UDP and port == _NAMES and address == _NAME_SERVER:
-            if self._asked is not None:
-                self._asked(packet[(packet[0] & 15) * 4 + _UDP_HEADER :])
-        elif protocol == _UDP or (protocol == _TCP and port not in self._ports):
-            self._attempt(found)  # others a listener has met, and tells what became of them
+        if packet.family == socket.AF_INET6:
+            self._attempt(packet, "IPv6 is not let out")
+        elif packet.protocol == packets.UDP:
+            if (packet.port, packet.address) == (packets.NAMES, _NAME_SERVER):
+                if self._asked is not None:
+                    self._asked(packet.segment[_UDP_HEADER:])
+            else:
+                self._attempt(packet, "UDP is not let out")
+        elif packet.port not in self._ports:  # others a listener has met, and tells what became
+            self._attempt(packet, "no rule has this port")
 
-    def _attempt(self, found: tuple[int, str, int]) -> None:
-        protocol, address, port = found
+    def _attempt(self, packet: packets.Packet, reason: str) -> None:
+        attempt = (packet.protocol, packet.address, packet.port)
         now = self._loop.time()
-        before = self._known.get(found)
+        before = self._known.get(attempt)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known[found] = now
+        self._known[attempt] = now
         if before is None or now - before > _SAME_ATTEMPT:
-            kind = "no rule has this port" if protocol == _TCP else "UDP is not let out"
-            self._seen(address, port, kind)
+            self._seen(packet.address, packet.port, reason)
 
 
 class Watch:
@@ -81,7 +72,7 @@ class Watch:
     def _readable(self, sock: socket.socket) -> None:
         for _ in range(_AT_ONCE):  # others want their turn too
             try:
-                packet = sock.recv(1024)
+                packet = packets.read(sock)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:

@@ -34,7 +34,7 @@ def start() -> None:
     for fd in (0, 1, 2):
         os.dup2(silence, fd)
     os.close(silence)
-    leaving = attempts.open_sockets() if watched else []
+    leaving = attempts.Watch() if watched else None
     listeners = _listen(ports) if ports else None
     if layered:
         _lay_over()
@@ -59,7 +59,8 @@ def start() -> None:
         )
         if listeners is not None:
             agent.relay = Relay(agent, *listeners)
-        attempts.watch(agent, leaving)
+        if leaving is not None:
+            leaving.begin(agent)
         agent.send({"id": 0, "ev": "ready"})
         agent.run()
     except zygote.BecomeScript as become:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.sandbox.inside.agent import Agent
-from holdfast.sandbox.namespace import linux
+from holdfast.sandbox.namespace import linux, watching
 from holdfast.sandbox.namespace.view import GID, UID, own_os_folders
 
 _MASKED = (
@@ -174,7 +174,8 @@ def _process_list() -> None:
 
 def _listen(ports: list[int]) -> list[int]:
     """Sockets in this network that the host will serve: names on 53, connections elsewhere."""
-    linux.claim_every_address()
+    linux.claim_every_address(socket.AF_INET)
+    _claim_ipv6()
     names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     names.bind(("127.0.0.1", 53))
     fds = [names.detach()]
@@ -184,16 +185,25 @@ def _listen(ports: list[int]) -> list[int]:
         listener.bind(("0.0.0.0", port))  # noqa: S104 - a network with nobody else in it
         listener.listen(128)
         fds.append(listener.detach())
-    return [*fds, *linux.watch_attempts(questions=False)]
+    return [*fds, *watching.open_sockets(questions=False)]
 
 
 def _only_watch() -> list[int]:
     """Without a network: sockets that see what is tried. Nobody answers, and nothing listens."""
     try:
-        linux.claim_every_address()
+        linux.claim_every_address(socket.AF_INET)
     except OSError:
         return []  # it is refused one way or the other; here unseen
-    return linux.watch_attempts(questions=True)
+    _claim_ipv6()
+    return watching.open_sockets(questions=True)
+
+
+def _claim_ipv6() -> None:
+    """Nobody listens there, so that all is refused as it is without; but it can be seen."""
+    try:
+        linux.claim_every_address(socket.AF_INET6)
+    except OSError:
+        pass  # a host without IPv6: there is nothing to see
 
 
 def _give_up_everything(request: Request, program: bytes) -> None:

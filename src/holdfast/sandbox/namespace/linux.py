@@ -182,20 +182,21 @@ def bring_up_loopback() -> None:
         fcntl.ioctl(probe.fileno(), 0x8914, request)  # SIOCSIFFLAGS
 
 
-def claim_every_address() -> None:
-    """Route every IPv4 address to `lo`, so that each connection attempt meets our listeners."""
-    route = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 255, 4, 254, 2, 0)
+def claim_every_address(family: socket.AddressFamily) -> None:
+    """Route every address to `lo`, so that each connection attempt is met there."""
+    route = struct.pack("=BBBBBBBBI", family, 0, 0, 0, 255, 4, 254, 2, 0)
     # rtmsg: family, dst_len 0, table LOCAL(255), protocol STATIC(4), scope HOST(254), type LOCAL(2)
     interface = struct.pack("=HHI", 8, 4, socket.if_nametoindex("lo"))  # RTA_OIF
-    _change(24, 0x405, route + interface, "route 0.0.0.0/0 to lo")  # RTM_NEWROUTE; create, ack
+    _change(24, 0x405, route + interface, "route everything to lo")  # RTM_NEWROUTE; create, ack
 
 
-def own_every_address() -> None:
+def own_every_address(family: socket.AddressFamily) -> None:
     """The same for a kernel that routes by the addresses an interface has (gVisor's)."""
-    address = socket.inet_aton("10.255.255.254")  # with no bit of it in the network's part
-    attributes = b"".join(struct.pack("=HH", 8, kind) + address for kind in (1, 2))
-    body = struct.pack("=BBBBI", socket.AF_INET, 0, 0, 0, socket.if_nametoindex("lo")) + attributes
-    _change(20, 0x605, body, "own 0.0.0.0/0 on lo")  # RTM_NEWADDR; create, ack
+    any_of_them = "10.255.255.254" if family == socket.AF_INET else "fd00::1"
+    address = socket.inet_pton(family, any_of_them)  # with no bit of it in the network's part
+    attributes = b"".join(struct.pack("=HH", 4 + len(address), kind) + address for kind in (1, 2))
+    body = struct.pack("=BBBBI", family, 0, 0, 0, socket.if_nametoindex("lo")) + attributes
+    _change(20, 0x605, body, "own every address on lo")  # RTM_NEWADDR; create, ack
 
 
 def _change(kind: int, flags: int, body: bytes, what: str) -> None:
@@ -207,72 +208,3 @@ def _change(kind: int, flags: int, body: bytes, what: str) -> None:
     error = struct.unpack_from("=i", answer, 16)[0]
     if error:
         raise OSError(-error, f"{what}: {os.strerror(-error)}")
-
-
-def watch_attempts(*, questions: bool) -> list[int]:
-    """Raw sockets that see the beginnings of attempts to leave; none where we may not have any.
-
-    Let through, once each: the first packet of a TCP connection and every UDP datagram that is
-    sent to another address than the loopback's, or to one that stands for a name; with
-    `questions` also what is asked of a name server on the loopback, where there is none.
-
-    Not packet sockets, which see the same: closing one of those waits for the whole machine.
-    """
-    fds: list[int] = []
-    try:
-        for protocol in (socket.IPPROTO_TCP, socket.IPPROTO_UDP):
-            with socket.socket(socket.AF_INET, socket.SOCK_RAW, protocol) as watch:
-                code = _syn() if protocol == socket.IPPROTO_TCP else _datagram(questions)
-                program = ctypes.create_string_buffer(code, len(code))
-                filter = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(program))
-                watch.setsockopt(socket.SOL_SOCKET, 26, filter)  # SO_ATTACH_FILTER
-                fds.append(watch.detach())
-    except OSError:
-        for fd in fds:
-            os.close(fd)
-        return []  # what the kernel refuses is not seen
-    return fds
-
-
-# Classic BPF over an IPv4 packet: code, jump if true, jump if false, operand.
-_LOAD, _LOAD_HALF_X, _LOAD_BYTE_X, _HEADER_LENGTH = 0x20, 0x48, 0x50, 0xB1
-_MASK, _EQUAL, _ANSWER = 0x54, 0x15, 0x06
-_Step = tuple[int, int, int, int]
-
-
-def _leaving(rest: list[_Step], stays: int) -> bytes:
-    """`rest` of a program for what leaves; what stays goes on `stays` steps further."""
-    steps: list[_Step] = [
-        (_LOAD, 0, 0, 16),  # where to
-        (_MASK, 0, 0, 0xFF000000),
-        (_EQUAL, 0, 3, 0x7F000000),  # 127.0.0.0/8 is the sandbox itself,
-        (_LOAD, 0, 0, 16),
-        (_MASK, 0, 0, 0xFFC00000),
-        (_EQUAL, 0, stays, 0x7F400000),  # but for 127.64.0.0/10, which stands for names
-        *rest,
-    ]
-    return b"".join(struct.pack("HBBI", *step) for step in steps)
-
-
-def _syn() -> bytes:
-    rest = [
-        (_HEADER_LENGTH, 0, 0, 0),
-        (_LOAD_BYTE_X, 0, 0, 13),
-        (_MASK, 0, 0, 0x12),
-        (_EQUAL, 0, 1, 0x02),  # SYN without ACK
-        (_ANSWER, 0, 0, 64),
-        (_ANSWER, 0, 0, 0),
-    ]
-    return _leaving(rest, stays=5)
-
-
-def _datagram(questions: bool) -> bytes:
-    rest = [(_ANSWER, 0, 0, 64)]
-    if questions:
-        rest += [
-            (_HEADER_LENGTH, 0, 0, 0),
-            (_LOAD_HALF_X, 0, 0, 2),
-            (_EQUAL, 0, 1, 53),
-            (_ANSWER, 0, 0, 600),
-        ]
-    return _leaving([*rest, (_ANSWER, 0, 0, 0)], stays=1)
