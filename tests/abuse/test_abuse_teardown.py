@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -73,11 +72,9 @@ async def test_a_host_killed_with_9_leaves_nothing(started, backend: str) -> Non
         assert _cgroups_of(folder.name), "void: there are no cgroups"
     process.send_signal(signal.SIGKILL)
     process.wait()
-    killed = time.monotonic()
-    await until(lambda: not _processes_of(folder.name), 5)
-    await until(lambda: not folder.exists(), 5)
-    await until(lambda: not _cgroups_of(folder.name), 5)
-    assert time.monotonic() - killed < 2.5
+    await until(lambda: not _processes_of(folder.name))
+    await until(lambda: not folder.exists())
+    await until(lambda: not _cgroups_of(folder.name))
     assert not list(state.glob("hosts/*"))
 
 
@@ -102,7 +99,7 @@ async def test_what_even_the_launcher_left_is_swept_at_the_next_start(tmp_path: 
     try:
         assert host.swept == [folder.name]
         assert not folder.exists() and not _cgroups_of(folder.name)
-        await until(lambda: not _processes_of(folder.name), 5)
+        await until(lambda: not _processes_of(folder.name))
     finally:
         await host.aclose()
     assert not list((state / "hosts").iterdir())
@@ -146,7 +143,7 @@ async def test_a_sandbox_whose_agent_is_killed_from_outside_is_removed(backend: 
     sandbox._instance.kill()
     result = await running
     assert result.ended == "stopped"
-    await until(lambda: sandbox.id not in sandbox.host.sandboxes, 5)
+    await until(lambda: sandbox.id not in sandbox.host.sandboxes)
     assert sandbox.record.stopped_because == "ended from outside"
 
 

@@ -64,7 +64,7 @@ def observed(host: Host) -> Iterator[MemoryObserver]:
         host.observers.remove(observer)
 
 
-async def until(condition: Callable[[], object], limit: float = 10.0) -> None:
+async def until(condition: Callable[[], object], limit: float = 30.0) -> None:
     """Wait for a condition, looking often; fails after `limit` seconds."""
     deadline = time.monotonic() + limit
     while not condition():

@@ -187,8 +187,8 @@ def test_a_run_killed_in_the_middle_of_a_model_call_makes_that_call_again(
 
 
 def test_a_run_killed_while_its_tests_run_runs_them_again(place: Bench, state: Path) -> None:
-    """Tests that take a second, so that there is something to be in the middle of."""
-    tests = f"import time\n\ntime.sleep(1)\n\n{PAIR.tests}"
+    """Tests that take a while, so that there is something to be in the middle of."""
+    tests = f"import time\n\ntime.sleep(3)\n\n{PAIR.tests}"
 
     def script(request: Request) -> Any:
         return tests if asked_for(request) == "tests" else heals(request)
@@ -199,14 +199,17 @@ def test_a_run_killed_while_its_tests_run_runs_them_again(place: Bench, state: P
 
     def in_the_middle() -> bool:
         table = "SELECT 1 FROM sqlite_schema WHERE name = 'commands'"
-        return bool(place.rows(table) and place.rows(running))
+        return bool(place.rows(table) and place.rows(running) and begun())
+
+    def begun() -> bool:
+        """The journal is told of a step's beginning without the step's waiting for it."""
+        [journal] = journals(place.store).values()
+        return journal[-1].type == "step.started" and journal[-1].facts["name"] == "run_tests"
 
     until(lambda: in_the_middle() or process.poll() is not None, "the tests")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    [journal] = journals(place.store).values()
-    assert journal[-1].type == "step.started" and journal[-1].facts["name"] == "run_tests"
-    assert fake.hits == 2
+    assert begun() and fake.hits == 2
     check_nothing_left(state)
     done = place(*RUN)
     assert done.code == 0, f"{done}"
