@@ -108,7 +108,7 @@ from holdfast import open_engine, start
 async def begin(store):
     async with open_engine(store, worker=False):
         run = await start(program.waiting.options(key="only one"), "nowhere")
-        os.write(1, f"{run.id}\n".encode())  # in one piece: twenty share this pipe
+        os.write(1, run.id.encode() + b" ")  # in one piece: twenty share this pipe
 
 store, count = sys.argv[1], int(sys.argv[2])
 reading, writing = os.pipe()
