@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.sandbox import Ended, Limit, Sandbox
-from sandbox.support import create, until
+from sandbox.support import create, require, until
 
 MB = 1 << 20
 
@@ -237,6 +237,44 @@ async def test_the_agent_can_not_be_signalled_from_inside(number: str, backend: 
         assert (await sandbox.run("echo", "alive", timeout=10)).stdout == "alive\n"
         if number in ("KILL", "TERM", "INT", "SEGV", "HUP", "ALRM"):
             assert (await victim.wait()).ended is Ended.SIGNALLED, "void: the signal kills nobody"
+
+
+LURKER = """
+import os, sys, time
+known = {1, os.getpid()}
+if os.fork():
+    os._exit(0)
+os.setsid()
+for fd in (0, 1, 2): os.close(fd)
+known.add(os.getpid())
+end, others = time.monotonic() + 20, set()
+while not others and time.monotonic() < end:
+    others = {int(p) for p in os.listdir("/proc") if p.isdigit()} - known
+done = set()
+for pid in [*others] * 50:
+    for what, act in {
+        "stopped": lambda: os.kill(pid, 19),
+        "killed": lambda: os.kill(pid, 9),
+        "read": lambda: open(f"/proc/{pid}/mem", "rb").read(1),
+    }.items():
+        try: act(); done.add(what)
+        except OSError: pass
+    time.sleep(0.01)  # it may just be on its way
+open("half", "w").write(repr((len(others), sorted(done))))
+os.rename("half", "told")
+time.sleep(60)
+"""
+
+
+async def test_who_waits_to_become_a_command_is_not_to_be_had(sandbox_state: str) -> None:
+    """On gVisor one is forked ahead; a process left behind is alone with it for a while."""
+    require("gvisor")
+    async with await create("gvisor") as sandbox:
+        assert (await sandbox.run("python", "-c", LURKER)).ok
+        while not any(file.path == "told" for file in await sandbox.list_files()):
+            await asyncio.sleep(0.2)  # it is made while nothing is asked
+        assert await sandbox.read_text("told") == "(1, [])"
+        assert (await sandbox.run("echo", "alive", timeout=20)).stdout == "alive\n"
 
 
 async def test_killing_everybody_kills_only_the_sandbox(backend: str) -> None:

@@ -200,8 +200,40 @@ async def test_what_is_no_program_is_not_started(backend: str) -> None:
         with pytest.raises(CommandNotStarted) as refused:
             await sandbox.run("./data.txt")
         assert refused.value.errno == errno.EACCES
-        with pytest.raises(CommandNotStarted):
-            await sandbox.run("echo", cwd="/no/such/folder")
+
+
+FOLDERS = {"no/such": errno.ENOENT, "data.txt": errno.ENOTDIR, "locked": errno.EACCES}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("program", ["python", "echo"])  # one is forked, the other executed
+async def test_where_there_is_no_way_in_nothing_is_started(
+    program: str, folder: str, backend: str
+) -> None:
+    async with await create(backend) as sandbox:
+        await sandbox.write_files({"data.txt": "x"})
+        await sandbox.shell("mkdir locked; chmod 000 locked")
+        for _ in range(2):  # and nothing is left that could answer in the agent's place
+            with pytest.raises(CommandNotStarted) as refused:
+                await sandbox.run(program, "-c", "1", cwd=folder)
+            assert refused.value.errno == FOLDERS[folder]
+            assert folder in str(refused.value)
+        count = "import os; print(sum(name.isdigit() for name in os.listdir('/proc')))"
+        assert (await sandbox.run("python", "-c", count)).stdout == "2\n"
+
+
+async def test_a_program_waits_for_its_order_or_is_started_when_it_comes(backend: str) -> None:
+    """At once, after a while, and several at a time: where forks are slow, one is made ahead."""
+    async with await create(backend) as sandbox:
+        words = ("python", "-c", "import os; print(os.getuid(), os.getppid() == 1)")
+        for pause in (0, 0.2, 0, 0.2):
+            await asyncio.sleep(pause)
+            echoed, told = await asyncio.gather(
+                sandbox.run("sh", "-c", "echo $X; cat; exit 3", env={"X": "x" * 90_000}, stdin="y"),
+                sandbox.run(*words),
+            )
+            assert (echoed.stdout, echoed.exit_code) == ("x" * 90_000 + "\ny", 3)
+            assert told.stdout == "1000 True\n"
 
 
 async def test_arguments_are_checked_before_anything_starts(backend: str) -> None:

@@ -194,7 +194,7 @@ async def test_without_cgroups_the_agent_and_the_process_list_tell(tmp_path: Pat
         assert burnt.cpu_seconds is not None and 0.29 <= burnt.cpu_seconds <= burnt.seconds
         assert held.peak_memory is not None and 64 * MB <= held.peak_memory < 256 * MB
         record = sandbox.record
-        assert record.cpu_seconds is not None and record.cpu_seconds >= 0.55, record  # what ran at its end
+        assert (record.cpu_seconds or 0) >= 0.55, record  # what ran at its end is in it
         assert record.peak_memory == held.peak_memory
         assert record.disk_used is not None and 3_000_000 <= record.disk_used < 3_100_000
         assert (await left.wait()).cpu_seconds is None  # ended unheard: nobody could tell

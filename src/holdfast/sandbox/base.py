@@ -129,6 +129,12 @@ class Backend(Protocol):
     @property
     def isolation(self) -> Isolation: ...
 
+    @property
+    def refill_after(self) -> float:
+        """Seconds that the pool leaves to the sandbox just taken before it makes another: where
+        that takes a processor for long, it would slow down the first command."""
+        ...
+
     async def probe(self) -> Probe:
         """Try it: make a sandbox, run something in it, remove it."""
         ...

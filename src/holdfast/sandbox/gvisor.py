@@ -93,6 +93,7 @@ class GvisorBackend:
 
     name = "gvisor"
     isolation = Isolation.GVISOR
+    refill_after = 0.2
 
     def __init__(self, folder: HostFolder, state: Path, *, packages: tuple[str, ...]) -> None:
         self._folder, self._state, self._packages = folder, state, packages

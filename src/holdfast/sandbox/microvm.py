@@ -73,6 +73,7 @@ class MicrovmBackend:
 
     name = "microvm"
     isolation = Isolation.MICROVM
+    refill_after = 0.2
 
     def __init__(self, folder: HostFolder, state: Path, *, packages: tuple[str, ...]) -> None:
         self._folder, self._state, self._packages = folder, state, packages

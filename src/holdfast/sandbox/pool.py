@@ -45,7 +45,11 @@ class Pool:
         if self.size <= 0:
             return
         if self._filling is None or self._filling.done():
-            self._filling = asyncio.get_running_loop().create_task(self._fill(spec))
+            self._filling = asyncio.get_running_loop().create_task(self._fill_later(spec))
+
+    async def _fill_later(self, spec: Spec) -> None:
+        await asyncio.sleep(self._backend.refill_after)
+        await self._fill(spec)
 
     async def _fill(self, spec: Spec) -> None:
         key = spec.pool_key

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.sandbox.inside import files, frames, memory, packing
+from holdfast.sandbox.inside import ahead, files, frames, memory, packing
 from holdfast.sandbox.inside.commands import Command
 
 if TYPE_CHECKING:
@@ -37,11 +37,13 @@ class Agent:
         oom_score_fd: int | None = None,
         memory_limit: int | None = None,
         commands_are: int | None = None,
+        forks_ahead: bool = False,
     ) -> None:
         self.pythons, self.make_ordinary = pythons, make_ordinary
         self._oom_score_fd, self._memory = oom_score_fd, memory_limit
         self.commands_are = commands_are
         """The user commands become, where that is not who we are already."""
+        self.ahead = ahead.Ahead(self, wanted=forks_ahead)
         self._next_look = 0.0
         self.relay: Relay | None = None
         self._reader, self._writer = reader, writer
@@ -110,8 +112,11 @@ class Agent:
         """Serve until the channel ends."""
         while True:
             self._flush(self._writer)
-            timeout = self._next_deadline()
-            for fd, event in self._poll.poll(timeout):
+            spare = self.ahead.due and not self._commands and not self._out
+            events = self._poll.poll(ahead.LULL if spare else self._next_deadline())
+            if spare and not events:
+                self.ahead.make()
+            for fd, event in events:
                 if event & select.POLLOUT and fd in self._writers:
                     self._writers[fd](fd)
                 if event & ~select.POLLOUT and fd in self._readers:

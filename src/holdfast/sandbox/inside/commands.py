@@ -6,16 +6,14 @@ wrote before its end. Processes a command leaves behind live on until the sandbo
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.sandbox.inside import zygote
+from holdfast.sandbox.inside import starting, zygote
 
 if TYPE_CHECKING:
     from holdfast.sandbox.inside.agent import Agent
@@ -44,20 +42,13 @@ class Command:
 
     def start(self, header: dict[str, Any]) -> None:
         """Fork; in the child, become the program. Raises OSError where it can't be started."""
-        argv = [str(word) for word in header["argv"]]
-        env = {str(k): str(v) for k, v in header["env"].items()}
-        cwd = str(header["cwd"])
-        program = _find(argv[0], cwd, env.get("PATH", ""))
-        script = zygote.plan(program, argv, env, cwd, self.agent.pythons)
+        order = starting.Order.of(header, self.agent.pythons, self.agent.commands_are)
         out, err = os.pipe(), os.pipe()
         stdin = os.pipe() if header.get("stdin") else (os.open(os.devnull, os.O_RDONLY), None)
         theirs = (stdin[0], out[1], err[1])
         self.agent.set_oom_score(_EXPENDABLE)
         try:
-            if script is not None:
-                self.pid = _fork(cwd, theirs, self.agent.commands_are)
-            else:
-                self.pid = _spawn(program, argv, env, cwd, theirs, user=self.agent.commands_are)
+            self.pid = self.agent.ahead.take(order, theirs) or starting.start(order, theirs)
         except OSError:
             for fd in (out[0], err[0], stdin[1]):
                 if fd is not None:
@@ -67,11 +58,11 @@ class Command:
             self.agent.set_oom_score(0)
             for fd in theirs:
                 os.close(fd)
-        if script is not None and self.pid == 0:
+        if order.script is not None and self.pid == 0:
             # All the agent has open is closed before anybody of our uid may look at us.
             os.closerange(3, self.agent.highest_fd)
             self.agent.make_ordinary()
-            raise zygote.BecomeScript(script, self)
+            raise zygote.BecomeScript(order.script, self)
         self.outputs = {out[0]: 1, err[0]: 2}
         for fd in self.outputs:
             os.set_blocking(fd, False)
@@ -220,57 +211,6 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         pass
-
-
-def _fork(cwd: str, fds: tuple[int, int, int], user: int | None) -> int:
-    """Fork this interpreter; the child gets 0, its own session, and the pipes."""
-    os.stat(cwd)
-    pid = os.fork()
-    if pid == 0:
-        signal.set_wakeup_fd(-1)
-        if user is not None:
-            os.setresuid(user, user, user)
-        os.setsid()
-        for target, fd in enumerate(fds):
-            os.dup2(fd, target)
-        os.chdir(cwd)
-    return pid
-
-
-def _spawn(
-    program: str,
-    argv: list[str],
-    env: dict[str, str],
-    cwd: str,
-    fds: tuple[int, int, int],
-    *,
-    user: int | None,
-) -> int:
-    """Start another program. It borrows our memory until it executes: nothing is copied."""
-    started = subprocess.Popen(
-        argv,
-        executable=program,
-        stdin=fds[0],
-        stdout=fds[1],
-        stderr=fds[2],
-        cwd=cwd,
-        env=env,
-        start_new_session=True,
-        user=user,
-    )
-    started.returncode = 0  # reaped with all other children, by the agent
-    return started.pid
-
-
-def _find(name: str, cwd: str, path: str) -> str:
-    """The program's file, as a shell would find it."""
-    if "/" in name:
-        return name if name.startswith("/") else str(Path(cwd, name))
-    for folder in path.split(":"):
-        candidate = f"{folder or '.'}/{name}"
-        if os.access(candidate, os.X_OK) and not Path(candidate).is_dir():
-            return candidate
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
 
 
 def _family(pid: int) -> set[int]:

@@ -56,6 +56,7 @@ def start() -> None:
             pythons=pythons,
             make_ordinary=lambda: linux.set_dumpable(True),
             commands_are=_USER,
+            forks_ahead=True,
         )
         if listeners is not None:
             agent.relay = Relay(agent, *listeners)

@@ -102,6 +102,7 @@ class NamespaceBackend:
 
     name = "namespace"
     isolation = Isolation.NAMESPACE
+    refill_after = 0.0
 
     def __init__(
         self, folder: HostFolder, state: Path, *, packages: tuple[str, ...], use_cgroups: bool
