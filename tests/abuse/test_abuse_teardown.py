@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -138,11 +137,9 @@ async def test_a_sandbox_whose_agent_is_killed_from_outside_is_removed(backend: 
     from sandbox.support import create
 
     sandbox = await create(backend)
-    running = asyncio.create_task(sandbox.run("sleep", "60"))
-    await until(lambda: len(sandbox._commands) == 1)
+    command = await sandbox.start("sleep", "60")
     sandbox._instance.kill()
-    result = await running
-    assert result.ended == "stopped"
+    assert (await command.wait()).ended == "stopped"
     await until(lambda: sandbox.id not in sandbox.host.sandboxes)
     assert sandbox.record.stopped_because == "ended from outside"
 

@@ -150,7 +150,7 @@ async def test_environment_and_working_folder_are_as_given_and_nothing_more(back
         result = await sandbox.run("sh", "-c", "pwd; echo $A$B", cwd="sub", env={"B": "2"})
         assert result.stdout == "/workspace/sub\n12\n"
         names = (await sandbox.shell("env | cut -d= -f1 | sort")).stdout.split()
-    assert set(names) <= {"A", "HOME", "LANG", "PATH", "PWD", "USER", "_", "SHLVL", "OLDPWD"}
+    assert set(names) <= {"A", "HOME", "LC_CTYPE", "PATH", "PWD", "USER", "_", "SHLVL", "OLDPWD"}
 
 
 async def test_a_signal_is_told_as_such(backend: str) -> None:

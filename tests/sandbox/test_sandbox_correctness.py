@@ -50,7 +50,7 @@ async def test_a_program_behaves_inside_as_outside(program: Program, tmp_path: P
     env = {
         "PATH": "/usr/bin:/bin",
         "HOME": str(tmp_path / "home"),
-        "LANG": "C.UTF-8",
+        "LC_CTYPE": "C.UTF-8",
         "USER": "user",
     }
     outside = subprocess.run(

@@ -190,7 +190,7 @@ class GvisorBackend:
             "process": {
                 "user": {"uid": 0, "gid": 0},
                 "args": words,
-                "env": ["LANG=C.UTF-8"],
+                "env": ["LC_CTYPE=C.UTF-8"],
                 "cwd": "/",
                 "capabilities": dict.fromkeys(sets, capabilities),
                 "noNewPrivileges": True,

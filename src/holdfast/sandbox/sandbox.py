@@ -49,7 +49,9 @@ BASE_ENV = {
     "PATH": f"/opt/holdfast/bin:{HOME}/.local/bin:/usr/local/bin:/usr/bin:/bin",
     "HOME": HOME,
     "USER": "user",
-    "LANG": "C.UTF-8",
+    # All that C.UTF-8 has over C. As LANG it made every program open a dozen files more, which
+    # took a third of a short command's time on gVisor.
+    "LC_CTYPE": "C.UTF-8",
 }
 
 

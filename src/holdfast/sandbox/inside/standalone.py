@@ -62,6 +62,7 @@ def start() -> None:
             agent.relay = Relay(agent, *listeners)
         if leaving is not None:
             leaving.begin(agent)
+        agent.ahead.make()  # the first command would have to wait for it
         agent.send({"id": 0, "ev": "ready"})
         agent.run()
     except zygote.BecomeScript as become:

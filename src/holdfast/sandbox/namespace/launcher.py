@@ -84,4 +84,4 @@ def _serve(view: str, runtimes: Runtimes, server: int, alive: int) -> None:
         str(server),
         *sorted(python_paths(runtimes)),
     )
-    os.execve(words[0], words, {"LANG": "C.UTF-8"})  # noqa: S606 - our own interpreter
+    os.execve(words[0], words, {"LC_CTYPE": "C.UTF-8"})  # noqa: S606 - our own interpreter
