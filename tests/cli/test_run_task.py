@@ -20,7 +20,8 @@ def test_a_task_is_solved_and_its_files_are_written(holdfast: Holdfast) -> None:
     assert "passed on attempt 1 of 3" in done.out
     assert "solution.py, test_solution.py" in done.out
     lines = [line.split("  ")[0].strip() for line in done.err.splitlines()]
-    assert lines[1:4] == ["✓ generate code", "✓ generate tests", "✓ run tests"]
+    steps = [line for line in lines if line.startswith("✓") and line != "✓ prepare"]  # if slow
+    assert steps == ["✓ generate code", "✓ generate tests", "✓ run tests"]
     assert "scripted demo model, no AI" in done.err
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_solution.py"],

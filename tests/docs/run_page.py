@@ -26,6 +26,10 @@ KILLED = re.compile(r"^.*line \d+: +\d+ Killed.*\n", re.MULTILINE)
 """What bash says when a job was killed; a terminal says it otherwise."""
 
 
+SLOW = re.compile(r"^ *✓ prepare .*\n", re.MULTILINE)
+"""A step that is told of only where it took long, which is no matter of the page."""
+
+
 class Shell:
     """A bash that stays open from one block to the next."""
 
@@ -49,7 +53,7 @@ class Shell:
         printed = ""
         for line in self._bash.stdout:
             if line.startswith("@@done "):
-                return KILLED.sub("", printed), int(line.split()[1])
+                return SLOW.sub("", KILLED.sub("", printed)), int(line.split()[1])
             printed += line
         raise AssertionError(f"the shell ended in {command!r}:\n{printed}")
 
