@@ -190,7 +190,7 @@ class GvisorBackend:
             "process": {
                 "user": {"uid": 0, "gid": 0},
                 "args": words,
-                "env": ["LC_CTYPE=C.UTF-8"],
+                "env": [f"{name}={value}" for name, value in view.LOCALE.items()],
                 "cwd": "/",
                 "capabilities": dict.fromkeys(sets, capabilities),
                 "noNewPrivileges": True,

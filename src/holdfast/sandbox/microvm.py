@@ -133,7 +133,7 @@ class MicrovmBackend:
         instance = MicrovmInstance(id, ours, machine, self._folder)
         try:
             words = self._agent()
-            agent = await machine.exec_stream(words[0], words[1:], env={"LC_CTYPE": "C.UTF-8"})
+            agent = await machine.exec_stream(words[0], words[1:], env=view.LOCALE)
             instance.carrying = _carry(agent, theirs)
         except BaseException:
             await asyncio.shield(instance.destroy())

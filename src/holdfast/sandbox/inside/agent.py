@@ -12,9 +12,9 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast.sandbox.inside import ahead, files, frames, memory, packing
+from holdfast.sandbox.inside import ahead, files, frames, memory, packing, zygote
 from holdfast.sandbox.inside.commands import Command
 
 if TYPE_CHECKING:
@@ -107,6 +107,13 @@ class Agent:
         """What we, and whatever we start now, are worth to a kernel short of memory."""
         if self._oom_score_fd is not None:
             os.write(self._oom_score_fd, str(score).encode())
+
+    def become(self, script: zygote.Program) -> NoReturn:
+        """In a forked child: be the agent no more, and the script instead."""
+        # All the agent has open is closed before anybody of our uid may look at us.
+        os.closerange(3, self.highest_fd)
+        self.make_ordinary()
+        raise zygote.BecomeScript(script, self)
 
     def run(self) -> None:
         """Serve until the channel ends."""

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from errno import EINVAL
 from typing import TYPE_CHECKING, NoReturn
 
-from holdfast.sandbox.inside import frames, starting, zygote
+from holdfast.sandbox.inside import frames, starting
 
 if TYPE_CHECKING:
     from holdfast.sandbox.inside.agent import Agent
@@ -103,27 +103,25 @@ class Ahead:
     def _wait(self, channel: socket.socket) -> NoReturn:
         """The child's life: all the agent has open is closed, then it waits for its order."""
         signal.set_wakeup_fd(-1)
-        own = channel.fileno()
-        os.closerange(3, own)
-        os.closerange(own + 1, self._agent.highest_fd)
+        self._close_all_but(channel.fileno())
         order, streams = _receive(channel)
         try:
             starting.become(order, streams)
-            if order.script is None:
+            if order.kind is None:
                 for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
                     signal.signal(number, signal.SIG_DFL)
-                os.closerange(3, own)
-                os.closerange(own + 1, self._agent.highest_fd)
+                self._close_all_but(channel.fileno())
                 os.execve(order.program, order.argv, order.env)  # noqa: S606 - not by a shell
         except (OSError, ValueError) as error:  # ValueError: words that no program can be given
             told = [error.errno, error.filename] if isinstance(error, OSError) else [EINVAL, None]
             with contextlib.suppress(OSError):
                 channel.sendall(json.dumps(told).encode())
             os._exit(1)
-        os.closerange(3, self._agent.highest_fd)
-        channel.detach()
-        self._agent.make_ordinary()
-        raise zygote.BecomeScript(order.script, self)
+        self._agent.become(order)
+
+    def _close_all_but(self, fd: int) -> None:
+        os.closerange(3, fd)
+        os.closerange(fd + 1, self._agent.highest_fd)
 
 
 def _send(
@@ -148,11 +146,9 @@ def _receive(channel: socket.socket) -> tuple[starting.Order, starting.Streams]:
         if not data:
             os._exit(0)  # the agent has gone
         for header, _ in decoder.feed(data):
-            order = header["order"]
-            script = order.pop("script")
-            found = zygote.Script(**script) if script is not None else None
+            order = starting.Order(**header["order"])
             if not header["rehearsal"]:
-                return starting.Order(**order, script=found), (held[0], held[1], held[2])
+                return order, (held[0], held[1], held[2])
             for fd in held:
                 os.close(fd)
             held.clear()

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.sandbox.inside import starting, zygote
+from holdfast.sandbox.inside import starting
 
 if TYPE_CHECKING:
     from holdfast.sandbox.inside.agent import Agent
@@ -58,11 +58,8 @@ class Command:
             self.agent.set_oom_score(0)
             for fd in theirs:
                 os.close(fd)
-        if order.script is not None and self.pid == 0:
-            # All the agent has open is closed before anybody of our uid may look at us.
-            os.closerange(3, self.agent.highest_fd)
-            self.agent.make_ordinary()
-            raise zygote.BecomeScript(order.script, self)
+        if self.pid == 0:
+            self.agent.become(order)
         self.outputs = {out[0]: 1, err[0]: 2}
         for fd in self.outputs:
             os.set_blocking(fd, False)

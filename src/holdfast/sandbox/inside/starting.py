@@ -17,17 +17,12 @@ _NOT_BECOME = 127
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """A program to start."""
+class Order(zygote.Program):
+    """A program to start, and as what."""
 
-    program: str
-    argv: list[str]
-    env: dict[str, str]
     cwd: str
     user: int | None
     """Who it becomes, where that is not who we are already."""
-    script: zygote.Script | None
-    """What it is for our own interpreter, if it can be that."""
 
     @classmethod
     def of(cls, header: dict[str, Any], pythons: frozenset[str], user: int | None) -> Order:
@@ -37,13 +32,13 @@ class Order:
         cwd = str(header["cwd"])
         _look_into(cwd)
         program = _find(argv[0], cwd, env.get("PATH", ""))
-        script = zygote.plan(program, argv, env, cwd, pythons)
-        return cls(program, argv, env, cwd, user, script)
+        kind = zygote.plan(program, argv, env, cwd, pythons)
+        return cls(program, argv, env, kind, cwd, user)
 
 
 def start(order: Order, streams: Streams) -> int:
     """Start it; gives its pid, and 0 in the child that has to become its script."""
-    return _fork(order, streams) if order.script is not None else _spawn(order, streams)
+    return _fork(order, streams) if order.kind is not None else _spawn(order, streams)
 
 
 def become(order: Order, streams: Streams) -> None:

@@ -37,20 +37,20 @@ _kept: list[object] = []
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
-    """A Python program to become."""
+class Program:
+    """A program to become."""
 
     program: str
     argv: list[str]
     env: dict[str, str]
-    kind: str
-    """`file`, `code` or `module`."""
+    kind: str | None
+    """What it is for our own interpreter, `file`, `code` or `module`; None: it needs its own."""
 
 
 class BecomeScript(BaseException):
     """Raised in the forked child: unwind everything, then run the script."""
 
-    def __init__(self, script: Script, agent: object) -> None:
+    def __init__(self, script: Program, agent: object) -> None:
         super().__init__()
         self.script = script
         _kept.extend((agent, self))
@@ -58,8 +58,8 @@ class BecomeScript(BaseException):
 
 def plan(
     program: str, argv: list[str], env: dict[str, str], cwd: str, pythons: frozenset[str]
-) -> Script | None:
-    """The script these words mean, or None where a fresh interpreter is needed."""
+) -> str | None:
+    """The kind of script these words mean, or None where a fresh interpreter is needed."""
     if program not in pythons or len(argv) < 2:
         return None
     if any(name.startswith("PYTHON") and name not in _HONOURED for name in env):
@@ -69,14 +69,14 @@ def plan(
     if argv[1] in ("-c", "-m"):
         if len(argv) < 3:
             return None
-        return Script(program, argv, env, "code" if argv[1] == "-c" else "module")
+        return "code" if argv[1] == "-c" else "module"
     path = argv[1]
     if path.startswith("-") or not path.endswith(".py"):
         return None
-    return Script(program, argv, env, "file") if os.path.isfile(os.path.join(cwd, path)) else None
+    return "file" if os.path.isfile(os.path.join(cwd, path)) else None
 
 
-def run(script: Script) -> NoReturn:
+def run(script: Program) -> NoReturn:
     """Be the script, to its end."""
     # What is there already is neither collected nor taken down: touching it would copy it.
     gc.freeze()
@@ -151,7 +151,7 @@ def _flush() -> int:
     return 0
 
 
-def _execute(script: Script, main: types.ModuleType) -> None:
+def _execute(script: Program, main: types.ModuleType) -> None:
     if script.kind == "module":
         sys.argv = ["-m", *script.argv[3:]]
         sys.path.insert(0, os.getcwd())
@@ -175,7 +175,7 @@ def _execute(script: Script, main: types.ModuleType) -> None:
     exec(code, main.__dict__)  # noqa: S102 - running the given program is the purpose
 
 
-def _compiled(script: Script, source: str | bytes, name: str) -> types.CodeType:
+def _compiled(script: Program, source: str | bytes, name: str) -> types.CodeType:
     """The program as code. What can't be compiled is left to a fresh interpreter to complain of,
     since it reads files by other rules than strings."""
     try:
@@ -184,7 +184,7 @@ def _compiled(script: Script, source: str | bytes, name: str) -> types.CodeType:
         os.execve(script.program, script.argv, script.env)  # noqa: S606 - the program it asked for
 
 
-def _take_place(script: Script) -> None:
+def _take_place(script: Program) -> None:
     """Make this process look like an interpreter that was just started for the script."""
     for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

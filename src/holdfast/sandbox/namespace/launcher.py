@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.sandbox import leftovers
 from holdfast.sandbox.janitor import command, ignore_the_terminal, wait_for_end
 from holdfast.sandbox.namespace import linux
-from holdfast.sandbox.namespace.view import Runtimes, build, inside_python, python_paths
+from holdfast.sandbox.namespace.view import LOCALE, Runtimes, build, inside_python, python_paths
 
 
 def start() -> None:
@@ -84,4 +84,4 @@ def _serve(view: str, runtimes: Runtimes, server: int, alive: int) -> None:
         str(server),
         *sorted(python_paths(runtimes)),
     )
-    os.execve(words[0], words, {"LC_CTYPE": "C.UTF-8"})  # noqa: S606 - our own interpreter
+    os.execve(words[0], words, LOCALE)  # noqa: S606 - our own interpreter

@@ -21,6 +21,10 @@ UID = GID = 1000
 """Who code in a sandbox believes to be."""
 WORKSPACE = "/workspace"
 HOME = "/home/user"
+LOCALE = {"LC_CTYPE": "C.UTF-8"}
+"""Of the agent and of commands, which must agree for one to become the other. CTYPE is all that
+C.UTF-8 has over C; as LANG it made every program open a dozen files more, which took a third of a
+short command's time on gVisor."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _OS_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _SETTINGS = ("ld.so.cache", "ld.so.conf", "localtime", "mime.types", "services", "protocols")
