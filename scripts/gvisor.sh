@@ -4,6 +4,8 @@
 # sources; nothing of apt's set-up is changed. Called by `make gvisor`.
 set -euo pipefail
 
+# The first line alone, without `head`: a program whose pipe is closed early fails, at random.
+installed() { local told; told=$(runsc --version); printf '%s\n' "${told%%$'\n'*}"; }
 say() { printf 'gvisor: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
@@ -15,7 +17,8 @@ codename=${VERSION_CODENAME:?this system does not say its release\'s name}
 
 # The first address apt has this release's main suite from, with its key.
 found=$(awk -v suite="$codename" '
-  function emit() { if (uri && suites ~ ("(^| )" suite "( |$)")) { print uri, key; exit } }
+  function found(line) { if (!said) print line; said = 1; exit }
+  function emit() { if (uri && suites ~ ("(^| )" suite "( |$)")) found(uri " " key) }
   FILENAME ~ /\.sources$/ {
     if ($1 == "URIs:") uri = $2
     else if ($1 == "Suites:") { $1 = ""; suites = $0 }
@@ -23,9 +26,9 @@ found=$(awk -v suite="$codename" '
     else if ($0 == "") { emit(); uri = suites = key = "" }
     next
   }
-  $1 == "deb" { for (i = 2; i < NF; i++) if ($i !~ /^\[/ && $i !~ /\]$/ && $(i + 1) == suite) { print $i, ""; exit } }
+  $1 == "deb" { for (i = 2; i < NF; i++) if ($i !~ /^\[/ && $i !~ /\]$/ && $(i + 1) == suite) found($i) }
   END { emit() }
-' /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list /etc/apt/sources.list 2>/dev/null | head -n 1) || true
+' /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list /etc/apt/sources.list 2>/dev/null) || true
 
 folder=$(mktemp -d); trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder/lists/partial"; chmod -R 755 "$folder"
@@ -36,10 +39,10 @@ if [ -n "$found" ]; then
   if $sudo apt-get "${options[@]}" -qq update >&2 && (cd "$folder" && $sudo apt-get "${options[@]}" -qq download runsc >&2); then
     say "installing the build of $codename-backports"
     $sudo dpkg -i "$folder"/runsc_*.deb >/dev/null
-    runsc --version | head -n 1
+    installed
     exit 0
   fi
   say "$codename-backports has no runsc in reach; trying $codename itself"
 fi
 $sudo apt-get update -qq >&2 && $sudo apt-get install -y -qq runsc >/dev/null
-runsc --version | head -n 1
+installed
