@@ -14,7 +14,10 @@ from holdfast.store import events, lanes
 from holdfast.store.base import NewRun
 from holdfast.store.writer import Transaction
 
-BY_KEY = "SELECT id FROM runs WHERE workflow = ? AND key = ?"
+BY_KEY = """
+SELECT id FROM runs
+WHERE workflow = ? AND key = ? AND continued_as IS NULL AND replaced_by IS NULL
+"""
 BY_ID = "SELECT id FROM runs WHERE id = ?"
 INSERT = """
 INSERT INTO runs (id, workflow, version, key, parent_id, forked_from, status, due_at, created_at,
