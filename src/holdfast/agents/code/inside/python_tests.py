@@ -85,7 +85,6 @@ def watch_rewritten(tree: ast.Module) -> None:
             body: Any = getattr(node, field, None)
             if isinstance(body, list):
                 body[:] = _watched(cast("list[Any]", body))
-    ast.fix_missing_locations(tree)
 
 
 def _watched(body: list[Any]) -> list[Any]:
@@ -174,10 +173,20 @@ def _kept(name: str, value: ast.expr) -> ast.expr:
 
 
 def _parsed(source: str, where: ast.AST) -> list[ast.stmt]:
-    """Statements of ours, which errors place where they were put in."""
+    """Statements of ours, which errors place where they were put in.
+
+    Each gets all four numbers. pytest gives its own nodes a beginning and no end, and to fill in
+    ends from the nodes around (`ast.fix_missing_locations`) makes some that end before they begin.
+    """
     made = ast.parse(source).body
+    line, column = getattr(where, "lineno", 1), getattr(where, "col_offset", 0)
+    end, end_column = getattr(where, "end_lineno", None), getattr(where, "end_col_offset", None)
+    if end is None or end_column is None:
+        end, end_column = line, column
     for statement in made:
         for inner in ast.walk(statement):
             if "lineno" in inner._attributes:
-                ast.copy_location(inner, where)
+                placed = cast("ast.expr", inner)
+                placed.lineno, placed.col_offset = line, column
+                placed.end_lineno, placed.end_col_offset = end, end_column
     return made

@@ -21,6 +21,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from importlib.util import decode_source
 from json import encoder
 from types import CodeType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -51,9 +52,9 @@ def main() -> None:
     faulthandler.dump_traceback_later(given["limit"], file=os.fdopen(os.dup(2), "w"))
     write = _writer(seal, os.path.join(where, ".report"))
     del given, seal
-    with open(os.path.join(where, TESTS), encoding="utf-8") as file:
-        source = file.read()
-    write(_run(source, where))
+    with open(os.path.join(where, TESTS), "rb") as file:
+        raw = file.read()
+    write(_run(raw, where))
 
 
 def _writer(seal: Any, path: str) -> Callable[[Report], None]:
@@ -74,10 +75,11 @@ def _writer(seal: Any, path: str) -> Callable[[Report], None]:
     return write
 
 
-def _run(source: str, where: str) -> Report:
+def _run(raw: bytes, where: str) -> Report:
     report: Report = {"passed": False, "ran": [], "failures": [], "asserts": 0, "broken": None}
     try:
-        tree = ast.parse(source, TESTS)
+        tree = ast.parse(raw, TESTS)  # bytes: a byte order mark and an encoding are heeded
+        source = decode_source(raw)
     except (SyntaxError, ValueError) as error:
         report["broken"] = _broken("tests", _text(error))
         return report
@@ -103,17 +105,17 @@ def _run(source: str, where: str) -> Report:
     if replaced is not None:
         told = f"the program replaced {replaced}, which its tests rely on: that is not a solution"
         report["broken"] = _broken("code", told)
-    elif not _same_file(os.path.join(where, TESTS), source):
+    elif not _same_file(os.path.join(where, TESTS), raw):
         report["broken"] = _broken("code", f"the program changed {TESTS}: that is not a solution")
     _conclude(report, watch, expected)
     return report
 
 
-def _same_file(path: str, source: str) -> bool:
+def _same_file(path: str, raw: bytes) -> bool:
     try:
-        with _open(path, encoding="utf-8") as file:
-            return file.read() == source
-    except (OSError, UnicodeDecodeError):
+        with _open(path, "rb") as file:
+            return file.read() == raw
+    except OSError:
         return False
 
 
