@@ -72,12 +72,46 @@ def test_nobody_is_shut_out_of_a_screen(
     assert serious(Axe().run(visit.page)) == []
 
 
+# What WCAG's criterion 1.4.12 asks a page to bear: wider than any font that may be the only one there.
+WIDE_TEXT = "* { letter-spacing: .12em !important; word-spacing: .16em !important }"
+
+# The longest word that stands at the right of the header, put there when the server is gone.
+LOST = """() => { const live = document.getElementById("live");
+  live.dataset.state = "lost"; live.textContent = "reconnecting" }"""
+
+
 @pytest.mark.parametrize("name", SCREENS)
-def test_a_screen_fits_a_phone(demo: Demo, visiting: Callable[..., Visit], name: str) -> None:
-    visit = visiting(viewport={"width": 390, "height": 844})
+def test_a_screen_fits_a_phone_whatever_the_font(
+    demo: Demo, visiting: Callable[..., Visit], name: str
+) -> None:
+    visit = visiting(viewport={"width": 360, "height": 780}, bypass_csp=True)
     opened(visit, demo, name)
+    visit.page.add_style_tag(content=WIDE_TEXT)
+    visit.page.evaluate(LOST)
     wide = visit.page.evaluate("document.documentElement.scrollWidth")
-    assert wide <= 390, f"{name} is {wide} pixels wide"
+    assert wide <= 360, f"{name} is {wide} pixels wide: {visit.page.evaluate(WHAT_IS_WIDE)}"
+
+
+# The innermost elements past the right edge, of those that nothing around them scrolls or cuts.
+WHAT_IS_WIDE = """() => [...document.querySelectorAll("body *")]
+  .filter(each => each.getBoundingClientRect().right > innerWidth + 0.5)
+  .filter(each => {
+    for (let up = each.parentElement; up; up = up.parentElement)
+      if (up !== document.documentElement && getComputedStyle(up).overflowX !== "visible") return false;
+    return true;
+  })
+  .map(each => `${each.tagName}.${each.className?.baseVal ?? each.className}`).slice(-6)"""
+
+
+def test_the_login_s_ground_is_the_login_s_alone(demo: Demo, visit: Visit) -> None:
+    """A value without a name was once drawn `bare`, and the whole page took the login's ground."""
+    grounds = set[str]()
+    for place in ("/runs", "/runs/{passed}?step=0/2", "/runs/{waiting}", "/sandboxes/{sandbox}"):
+        visit.page.goto(demo.url + place.format(**demo.ids))
+        grounds.add(
+            visit.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        )
+    assert len(grounds) == 1
 
 
 @pytest.mark.parametrize("name", [name for name in SCREENS if name not in MISSING])
