@@ -22,7 +22,7 @@ from typing import Any
 
 from holdfast.cli import output
 from holdfast.durations import seconds
-from holdfast.errors import UsageError
+from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.place import current_store
 from holdfast.records.sandboxes import SandboxRecord
 from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver, leftovers, remote
@@ -80,24 +80,35 @@ async def _doctor(options: argparse.Namespace) -> int:
     host = Host(pool=0)
     try:
         found = {name: await host.probe(name) for name in BACKENDS}
+        try:
+            taken, why = (await host.choose("auto", None)).name, None
+        except SandboxUnavailable as error:
+            taken, why = None, error
     finally:
         await host.aclose()
-    works = [name for name, each in found.items() if each.probe.works]
     if options.json:
         report = {
-            name: {**asdict(each.probe), "isolation": each.backend.isolation.words}
+            name: {
+                "works": each.probe.works,
+                **asdict(each.probe),
+                "isolation": each.backend.isolation.words,
+            }
             for name, each in found.items()
         }
-        output.show_json({"backends": report, "auto": works[0] if works else None})
-        return 0 if works else 3
+        output.show_json({"backends": report, "auto": taken})
+        return 0 if taken else SandboxUnavailable.exit_code
     for name, each in found.items():
         mark = "✓" if each.probe.works else "✗"
         print(f"{mark} {name:<10} {each.probe.reason}")
         print(output.dim(f"  {'':<10} {each.backend.isolation.words}"))
         for warning in each.probe.warnings:
             print(f"  {'':<10} ! {warning}")
-    print(f"auto takes {works[0]}" if works else "no backend works here")
-    return 0 if works else 3
+    if why is None:
+        print(f"auto takes {taken}")
+        return 0
+    print(f"auto takes none: {why.message}")
+    output.note(f"hint: {why.hint}")
+    return why.exit_code
 
 
 async def _run(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Protocol
 
 from holdfast.sandbox.spec import Spec
@@ -32,15 +32,31 @@ class Isolation(IntEnum):
         }[self]
 
 
+class Standing(StrEnum):
+    """What a probe found; it decides what `auto` does with the backend."""
+
+    WORKS = "works"
+    ABSENT = "absent"
+    """Not installed: `auto` goes on to the next."""
+    UNUSABLE = "unusable"
+    """Installed, but this user or machine can't run it: `auto` goes on, with a warning."""
+    FAILED = "failed"
+    """It should work here, and did not: `auto` stops rather than give less than was meant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
     """Whether a backend works here, tried for real."""
 
-    works: bool
+    standing: Standing
     reason: str
     """Why not, or what it found."""
     warnings: tuple[str, ...] = ()
     """What it can't enforce here."""
+
+    @property
+    def works(self) -> bool:
+        return self.standing is Standing.WORKS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import SandboxError, SandboxUnavailable
 from holdfast.sandbox import leftovers, runtimes
-from holdfast.sandbox.base import Isolation, Listeners, Probe, Usage
+from holdfast.sandbox.base import Isolation, Listeners, Probe, Standing, Usage
 from holdfast.sandbox.inside import attempts, frames, packing
 from holdfast.sandbox.janitor import Janitor, command
 from holdfast.sandbox.namespace import cgroups, view
@@ -29,9 +31,10 @@ from holdfast.sandbox.probing import try_out
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder
 
-_READY_LIMIT = 20.0
+_READY_LIMIT = 60.0  # that runsc ended is seen at once; this is for a machine under load
 _OWN_THREADS = 256  # what runsc itself needs, beside the sandbox's processes
 _OWN_MEMORY = 96 << 20
+_PLATFORMS = ("systrap", "ptrace")  # the faster first
 _TO_LAY_OVER = ["CAP_SYS_ADMIN", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID"]
 """What mounting a snapshot takes; its kernel acts with these rights on the layer above it."""
 
@@ -100,28 +103,34 @@ class GvisorBackend:
         self._home = folder.path / "gvisor"
         self._runtimes: view.Runtimes | None = None
         self._cgroups: cgroups.Cgroups | None = None
-        self._platform = "systrap"
+        self._platform = _PLATFORMS[0]
+        self._preparing = threading.Lock()
         self._janitor: Janitor | None = None
 
     async def probe(self) -> Probe:
         if shutil.which("runsc") is None:
-            return Probe(False, "runsc is not installed (on Debian: make gvisor)")
+            return Probe(Standing.ABSENT, "runsc is not installed (on Debian: make gvisor)")
         if os.geteuid() != 0:
-            return Probe(False, "runsc is used as root only")
-        for platform in ("systrap", "ptrace"):
-            self._platform = platform
-            found = await try_out(self)
+            return Probe(Standing.UNUSABLE, "runsc is used as root only")
+        reasons: list[str] = []
+        for platform in _PLATFORMS:
+            found = await try_out(functools.partial(self._create, platform))
             if found.works:
-                return Probe(True, f"works, on the {platform} platform")
-        return found
+                self._platform = platform
+                return Probe(Standing.WORKS, f"works, on the {platform} platform")
+            reasons.append(f"{platform}: {found.reason}")
+        return Probe(Standing.FAILED, "; ".join(reasons))
 
     async def create(self, id: str, spec: Spec) -> GvisorInstance:
+        return await self._create(self._platform, id, spec)
+
+    async def _create(self, platform: str, id: str, spec: Spec) -> GvisorInstance:
         if shutil.which("runsc") is None or os.geteuid() != 0:
             raise SandboxUnavailable(
                 "gVisor needs root and runsc", hint="`make gvisor` installs it on Debian"
             )
         if self._runtimes is None:
-            self._runtimes = await asyncio.to_thread(self._prepare)
+            await asyncio.to_thread(self._prepare_once)
         group = self._make_cgroup(id, spec)
         ours, theirs = socket.socketpair()
         bundle = self._home / "bundles" / id
@@ -132,7 +141,8 @@ class GvisorBackend:
         try:
             bundle.mkdir(parents=True)
             (bundle / "config.json").write_text(json.dumps(self._config(id, spec)))
-            instance.process = self._run(id, bundle, theirs, group)
+            instance.process = self._run(platform, id, bundle, theirs, group)
+            theirs.close()  # now that only runsc has it, its end is seen at once
             await _ready(instance)
         except BaseException:
             await asyncio.shield(instance.destroy())
@@ -141,24 +151,34 @@ class GvisorBackend:
             theirs.close()
         return instance
 
+    def _prepare_once(self) -> None:
+        """However many sandboxes are first: one prepares, the others wait for it."""
+        with self._preparing:
+            if self._runtimes is None:
+                self._runtimes = self._prepare()
+
     def _prepare(self) -> view.Runtimes:
-        """The root folder every container starts from."""
+        """The root folder every container starts from, whole or not at all; and their cgroup."""
         found = runtimes.find(self._state, self._packages)
-        view.standalone(self._home / "skeleton", found, (view.UID, view.GID))
+        draft = self._home / "skeleton.draft"
+        if draft.exists():
+            shutil.rmtree(draft)  # of a try that failed half-way
+        view.standalone(draft, found, (view.UID, view.GID))
+        draft.rename(self._home / "skeleton")
         # runsc's helpers are nobody, and must reach it.
         for folder in (self._folder.path, self._home):
             folder.chmod(0o711)
         (self._home / "root").mkdir(exist_ok=True)
-        self._janitor = Janitor(self._folder.path)
+        self._cgroups = cgroups.find(f"holdfast-{self._folder.name}")
+        known = self._folder.path / "cgroups.json"
+        roots: list[str] = json.loads(known.read_text()) if known.is_file() else []
+        self._folder.write("cgroups.json", [*{*roots, *self._cgroups.roots}])
+        if self._janitor is None:
+            self._janitor = Janitor(self._folder.path)
         return found
 
     def _make_cgroup(self, id: str, spec: Spec) -> cgroups.Cgroup | None:
-        if self._cgroups is None:
-            self._cgroups = cgroups.find(f"holdfast-{self._folder.name}")
-            known = self._folder.path / "cgroups.json"
-            roots: list[str] = json.loads(known.read_text()) if known.is_file() else []
-            self._folder.write("cgroups.json", [*{*roots, *self._cgroups.roots}])
-        if not self._cgroups.parents:
+        if self._cgroups is None or not self._cgroups.parents:
             return None
         return self._cgroups.make(
             id, spec.limits, extra_memory=_OWN_MEMORY, extra_processes=_OWN_THREADS
@@ -233,13 +253,18 @@ class GvisorBackend:
         return mounts
 
     def _run(
-        self, id: str, bundle: Path, channel: socket.socket, group: cgroups.Cgroup | None
+        self,
+        platform: str,
+        id: str,
+        bundle: Path,
+        channel: socket.socket,
+        group: cgroups.Cgroup | None,
     ) -> subprocess.Popen[bytes]:
         """Start runsc in the cgroup, so that all it starts is in it too."""
         runsc = [
             "runsc",
             f"--root={self._home / 'root'}",
-            f"--platform={self._platform}",
+            f"--platform={platform}",
             "--network=none",
             "--net-raw",
             "--overlay2=none",

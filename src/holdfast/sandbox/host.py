@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from holdfast import endings
 from holdfast.errors import NotFound, SandboxUnavailable, UsageError
 from holdfast.ids import new_id
 from holdfast.sandbox import leftovers
-from holdfast.sandbox.base import Backend, Instance, Isolation, Probe
+from holdfast.sandbox.base import Backend, Instance, Isolation, Probe, Standing
 from holdfast.sandbox.control import ControlServer
 from holdfast.sandbox.egress.authority import Authority
 from holdfast.sandbox.gvisor import GvisorBackend
@@ -27,6 +28,7 @@ from holdfast.sandbox.microvm import MicrovmBackend
 from holdfast.sandbox.namespace.backend import NamespaceBackend
 from holdfast.sandbox.observer import Observer
 from holdfast.sandbox.pool import Pool
+from holdfast.sandbox.probing import Probes
 from holdfast.sandbox.recording import StoreObserver
 from holdfast.sandbox.runtimes import DEFAULT_PACKAGES
 from holdfast.sandbox.settings import DEFAULT_POOL, BackendName, IsolationName, load
@@ -36,6 +38,7 @@ from holdfast.sandbox.state import HostFolder, default_state
 if TYPE_CHECKING:
     from holdfast.sandbox.sandbox import Sandbox
 
+log = logging.getLogger("holdfast")
 _REFILL_AFTER = 0.02  # seconds: first the caller's first command, then the next sandbox
 
 
@@ -69,7 +72,8 @@ class Host:
         self.sandboxes: dict[str, Sandbox] = {}
         self._pool_size = pool
         self._pools: dict[str, Pool] = {}
-        self._probes: dict[str, Probe] = {}
+        self._probes = Probes()
+        self._said: set[str] = set()
         self._backends: dict[str, Backend] = {}
         self._make: dict[str, Callable[[], Backend]] = {
             "microvm": lambda: MicrovmBackend(self.folder, self.state, packages=packages),
@@ -96,11 +100,9 @@ class Host:
         return self._backends[name]
 
     async def probe(self, name: str) -> Found:
-        """A backend and whether it works here; tried once per process."""
+        """A backend and whether it works here; one trial serves all who ask."""
         backend = self.backend(name)
-        if name not in self._probes:
-            self._probes[name] = await backend.probe()
-        return Found(backend, self._probes[name])
+        return Found(backend, await self._probes.of(backend))
 
     async def choose(self, name: BackendName, at_least: IsolationName | None) -> Backend:
         """The named backend, or the strongest that works; never a weaker one than asked."""
@@ -115,18 +117,51 @@ class Host:
                     hint="ask for a stronger backend, or for less isolation",
                 )
             return backend
-        reasons: list[str] = []
+        return await self._strongest(floor)
+
+    async def _strongest(self, floor: Isolation) -> Backend:
+        """What `auto` takes: a backend is passed over only if it can't be meant to work here."""
+        passed: list[str] = []
+        less: list[str] = []
         for candidate in self._make:  # strongest first
             if self.backend(candidate).isolation < floor:
                 break
             found = await self.probe(candidate)
             if found.probe.works:
+                self._say(found.backend, less)
                 return found.backend
-            reasons.append(f"{candidate}: {found.probe.reason}")
+            passed.append(f"{candidate}: {found.probe.reason}")
+            if found.probe.standing is Standing.FAILED:
+                raise self._failed(found, floor)
+            if found.probe.standing is Standing.UNUSABLE:
+                less.append(passed[-1])
         raise SandboxUnavailable(
-            f"no backend that is at least {floor.name.lower()} works here ({'; '.join(reasons)})",
+            f"no backend that is at least {floor.name.lower()} works here ({'; '.join(passed)})",
             hint="`holdfast sandbox doctor` tells what each one needs",
         )
+
+    def _failed(self, found: Found, floor: Isolation) -> SandboxUnavailable:
+        hint = "`holdfast sandbox doctor` tries it again"
+        weaker = [each for each in self._make if self.backend(each).isolation >= floor]
+        weaker = weaker[weaker.index(found.backend.name) + 1 :]
+        if weaker:
+            named = " or ".join(f"backend={each!r}" for each in weaker)
+            hint += f"; to do with less isolation ask for it: {named}, in the call or in [sandbox]"
+        return SandboxUnavailable(
+            f"{found.backend.name} is installed, but a trial of it failed: {found.probe.reason}",
+            hint=hint,
+        )
+
+    def _say(self, backend: Backend, stronger: list[str]) -> None:
+        """Say once what `auto` came to, as a warning if something stronger is installed."""
+        if backend.name in self._said:
+            return
+        self._said.add(backend.name)
+        taken = f"sandboxes are made with {backend.name}: {backend.isolation.words}"
+        if stronger:
+            log.warning("%s; installed, but not usable here: %s", taken, "; ".join(stronger))
+        else:
+            log.info("%s", taken)
 
     async def launch(self, backend: Backend, spec: Spec) -> Instance:
         """A fresh instance, from the pool if one is ready."""
@@ -205,6 +240,7 @@ class Host:
             return
         self.closed = True
         endings.remove_holder(self)
+        self._probes.close()
         if self._control is not None:
             self._control.close()
         self.folder.release()

@@ -2,8 +2,10 @@
 
 Experimental because it could not be run to its end where it was written: it needs hardware KVM.
 The probe boots a guest, runs a program in it and tells the truth; `auto` takes this backend
-only where that has worked. Limits inside the guest are the machine's own (memory, processors);
-there is no network, and no snapshots yet.
+only where that has worked. Installing the package says little about the machine, so a guest that
+does not boot is a failure (which `auto` stops at) only where one has booted before; elsewhere the
+machine can't run it, and `auto` warns and goes on. Limits inside the guest are the machine's own
+(memory, processors); there is no network, and no snapshots yet.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 
 from holdfast.errors import SandboxError, SandboxUnavailable
 from holdfast.sandbox import runtimes
-from holdfast.sandbox.base import Isolation, Listeners, Probe, Usage
+from holdfast.sandbox.base import Isolation, Listeners, Probe, Standing, Usage
 from holdfast.sandbox.janitor import command
 from holdfast.sandbox.namespace import view
 from holdfast.sandbox.probing import try_out
@@ -82,31 +84,37 @@ class MicrovmBackend:
     async def probe(self) -> Probe:
         missing = self._missing()
         if missing is not None:
-            return Probe(False, missing)
+            return missing
+        booted = self._state / "microvm.booted"
         # A guest that fails to boot takes its time to say so: once per boot of the host is enough.
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         known = self._state / f"microvm-{boot}.failed"
-        if known.is_file():
-            return Probe(False, known.read_text())
-        found = await try_out(self, ("experimental: few have run this backend yet",), _BOOT_LIMIT)
-        if not found.works:
-            reason = f"a guest did not boot: {found.reason}"
-            known.write_text(reason)
-            return Probe(False, reason)
-        return found
+        if known.is_file() and not booted.is_file():
+            return Probe(Standing.UNUSABLE, known.read_text())
+        warnings = ("experimental: few have run this backend yet",)
+        found = await try_out(self.create, warnings, _BOOT_LIMIT)
+        if found.works:
+            booted.touch()
+            return found
+        reason = f"a guest did not boot: {found.reason}"
+        if booted.is_file():
+            return Probe(Standing.FAILED, reason)
+        known.write_text(reason)
+        return Probe(Standing.UNUSABLE, reason)
 
     @staticmethod
-    def _missing() -> str | None:
+    def _missing() -> Probe | None:
         if find_spec("microsandbox") is None:
-            return "microsandbox is not installed (pip install 'holdfast[microvm]')"
+            why = "microsandbox is not installed (pip install 'holdfast[microvm]')"
+            return Probe(Standing.ABSENT, why)
         if not os.access("/dev/kvm", os.R_OK | os.W_OK):
-            return "/dev/kvm is not there, or not for this user"
+            return Probe(Standing.UNUSABLE, "/dev/kvm is not there, or not for this user")
         return None
 
     async def create(self, id: str, spec: Spec) -> MicrovmInstance:
         missing = self._missing()
         if missing is not None:
-            raise SandboxUnavailable(missing)
+            raise SandboxUnavailable(missing.reason)
         if spec.layers or spec.network.allow:
             raise SandboxError(
                 "the microvm backend has neither snapshots nor network yet",

@@ -24,7 +24,7 @@ from typing import Any
 
 from holdfast.errors import SandboxError, SandboxUnavailable
 from holdfast.sandbox import janitor, leftovers, runtimes
-from holdfast.sandbox.base import Isolation, Listeners, Probe, Usage
+from holdfast.sandbox.base import Isolation, Listeners, Probe, Standing, Usage
 from holdfast.sandbox.namespace import cgroups, launcher, processes
 from holdfast.sandbox.probing import try_out
 from holdfast.sandbox.spec import Spec
@@ -134,8 +134,8 @@ class NamespaceBackend:
 
     async def probe(self) -> Probe:
         if sys.platform != "linux":
-            return Probe(False, "needs Linux")
-        return await try_out(self, self.warnings)
+            return Probe(Standing.ABSENT, "needs Linux")
+        return await try_out(self.create, self.warnings)
 
     async def create(self, id: str, spec: Spec) -> NamespaceInstance:
         server = await self._running()
