@@ -3,19 +3,29 @@
 The schema is the numbered files in `sql/`, applied in order, each in one transaction with its
 number (SQLite's `user_version`). It only goes forward: a program that meets a higher number than
 its own refuses by name rather than guess.
+
+Any number of processes may open a store at once, also one that is not there yet or has to be
+migrated: one of them does the work, under a lock on a file beside the store, and the others wait.
+The kernel drops the lock however its holder ends, and what it left half done is done again.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
-from contextlib import closing, suppress
+import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 from holdfast.errors import SchemaTooNew, StoreError, StoreFull, StoreReadOnly
 
 BUSY_SECONDS = 10.0
+PREPARE_SECONDS = 600.0
+"""How long to wait for another process to make or migrate the store: a large one takes a while."""
+AGAIN_SECONDS = 0.01
 
 
 @cache
@@ -28,27 +38,128 @@ def migrations() -> list[tuple[int, str, str]]:
 def connect(path: Path) -> sqlite3.Connection:
     """Open the database at `path`, made and migrated if need be; for use from one thread."""
     try:
+        if str(path) == ":memory:":
+            connection = _open(path)
+            migrate(connection, str(path))
+            return connection
+        connection = _open_ready(path)
+        if connection is not None:
+            return connection
         path.parent.mkdir(parents=True, exist_ok=True)
-        if str(path) != ":memory:":
-            make_private(path)
-        connection = sqlite3.connect(
-            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
+        with _preparing(path):
+            return _prepare(path)
     except (sqlite3.Error, OSError) as error:
         raise as_store_error(error, path) from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
     try:
         # FULL, not NORMAL: in WAL mode NORMAL loses acknowledged commits at a power cut.
-        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA temp_store = MEMORY")
-        migrate(connection, path)
-    except sqlite3.Error as error:
-        connection.close()
-        raise as_store_error(error, path) from error
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _open_ready(path: Path) -> sqlite3.Connection | None:
+    """The store, if it is there and needs nothing done: the way of all but the first."""
+    if not path.exists():
+        return None
+    connection = _open(path)
+    try:
+        version = _version(connection)
+        _refuse_newer(version, path)
+        if version == migrations()[-1][0] and _journal_mode(connection) == "wal":
+            return connection
+    except BaseException:
+        connection.close()
+        raise
+    connection.close()
+    return None
+
+
+def _prepare(path: Path) -> sqlite3.Connection:
+    """Make the store, or bring it up to date; nobody else does so at the same time."""
+    make_private(path)
+    connection = _open(path)
+    try:
+        _refuse_foreign(connection, path)
+        _keep_a_log(connection, path)
+        migrate(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def _preparing(path: Path) -> Generator[None]:
+    """Be the only one who makes or migrates this store."""
+    # Beside the file itself, not beside a link to it: that is where SQLite keeps its own.
+    real = path.resolve()
+    name = real.with_name(real.name + ".lock")
+    deadline = time.monotonic() + PREPARE_SECONDS
+    lock = os.open(name, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StoreError(
+                        f"{path} has been made or migrated by another process for "
+                        f"{PREPARE_SECONDS:g} s",
+                        hint=f"see who holds {name} (fuser, lsof), and whether it gets on",
+                    ) from None
+                time.sleep(AGAIN_SECONDS)
+        yield
+    finally:
+        os.close(lock)  # and with it the lock; the file stays, for whoever waits on it
+
+
+def _keep_a_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Turn on write-ahead logging, which the file remembers.
+
+    SQLite does not always wait here: of two who begin at the same moment it refuses one at
+    once, whatever its timeout. So the waiting is done by us.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS
+    connection.execute("PRAGMA busy_timeout = 0")
+    while (mode := _begin_log(connection)) is None:
+        if time.monotonic() > deadline:
+            raise StoreError(
+                f"{path} is in use by a program that does not let go of it",
+                hint="it has the file open in a transaction (fuser, lsof): end that one first",
+            )
+        time.sleep(AGAIN_SECONDS)
+    connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+    if mode != "wal":
+        raise StoreError(
+            f"{path} can't have a write-ahead log: SQLite keeps to {mode!r}",
+            hint="put it on a local disk: network file systems have no shared memory",
+        )
+
+
+def _begin_log(connection: sqlite3.Connection) -> str | None:
+    """The mode the file is in now; None if somebody is in the way."""
+    try:
+        with closing(connection.execute("PRAGMA journal_mode = WAL")) as cursor:
+            return str(cursor.fetchone()[0])
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorname.startswith("SQLITE_BUSY"):
+            return None
+        raise
+
+
+def _journal_mode(connection: sqlite3.Connection) -> str:
+    with closing(connection.execute("PRAGMA journal_mode")) as cursor:
+        return str(cursor.fetchone()[0])
 
 
 def make_private(path: Path) -> None:
@@ -80,14 +191,7 @@ def migrate(connection: sqlite3.Connection, path: Path | str) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = _version(connection)  # again, under the lock: another process may have done it
-        if version > newest:
-            raise SchemaTooNew(
-                f"{path} has schema {version}; this program knows up to {newest}",
-                hint="it was written by a newer Holdfast: upgrade this one, or use another file",
-            )
-        if version == 0 and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
-            raise _no_store(path)
+        version = _refuse_foreign(connection, path)
         for number, _name, sql in migrations():
             if number > version:
                 for statement in statements(sql):
@@ -99,6 +203,27 @@ def migrate(connection: sqlite3.Connection, path: Path | str) -> None:
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+    if isinstance(path, Path):
+        # The tables into the file itself: without its log it is then still known as a store.
+        connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path | str) -> int:
+    """The version of the schema, 0 for an empty file; refuses what is not ours to change."""
+    version = _version(connection)
+    _refuse_newer(version, path)
+    if version == 0 and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+        raise _no_store(path)
+    return version
+
+
+def _refuse_newer(version: int, path: Path | str) -> None:
+    newest = migrations()[-1][0]
+    if version > newest:
+        raise SchemaTooNew(
+            f"{path} has schema {version}; this program knows up to {newest}",
+            hint="it was written by a newer Holdfast: upgrade this one, or use another file",
+        )
 
 
 def _version(connection: sqlite3.Connection) -> int:
