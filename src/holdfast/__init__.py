@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         now,
         patched,
         random,
+        run_context,
         set_attributes,
         sleep,
         step_context,
@@ -85,6 +86,9 @@ if TYPE_CHECKING:
         Failure,
     )
     from holdfast.runtime.retry import Backoff
+    from holdfast.runtime.run_context import (
+        RunContext,
+    )
     from holdfast.runtime.settings import Settings
     from holdfast.sandbox import Sandbox
 
@@ -112,6 +116,7 @@ __all__ = [
     "Refused",
     "RetryableError",
     "RunCancelled",
+    "RunContext",
     "RunFailed",
     "RunHandle",
     "RunStuck",
@@ -141,6 +146,7 @@ __all__ = [
     "patched",
     "random",
     "receive_webhook",
+    "run_context",
     "send_event",
     "set_attributes",
     "sleep",
@@ -156,6 +162,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "runtime.run_context": ("RunContext",),
     "errors": (
         "ApprovalRefused",
         "BudgetExceeded",
@@ -211,6 +218,7 @@ _HOMES = {
         "now",
         "patched",
         "random",
+        "run_context",
         "set_attributes",
         "sleep",
         "step_context",

@@ -23,6 +23,8 @@ RUN_STUCK: Final = "run.stuck"
 RUN_PAUSED: Final = "run.paused"
 RUN_RESUMED: Final = "run.resumed"
 RUN_RETRIED: Final = "run.retried"
+RUN_FORKED: Final = "run.forked"
+"""Where a run forked from another begins to be itself."""
 CANCEL_REQUESTED: Final = "cancel.requested"
 # A command opens a key: something the workflow asked for.
 STEP_STARTED: Final = "step.started"

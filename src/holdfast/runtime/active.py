@@ -43,6 +43,7 @@ from holdfast.runtime import failures
 from holdfast.runtime.commands import Child, Command, StepCall, Timer, Wait, Webhook
 from holdfast.runtime.history import History, Retrying, is_delivery
 from holdfast.runtime.replay import Cancelled, Completed, Execution, Failed
+from holdfast.runtime.run_context import RunContext
 from holdfast.runtime.steps import StepWork
 from holdfast.store.base import Append, Claim, Mail
 
@@ -270,6 +271,12 @@ class ActiveRun:
     def _history(self) -> History:
         assert self._execution is not None
         return self._execution.history
+
+    @property
+    def context(self) -> RunContext:
+        """What the run knows about itself by now."""
+        assert self._execution is not None
+        return self._execution.context
 
     def edited_arguments(self, command: StepCall) -> bytes:
         """A step's arguments: as called, or as a fork has replaced them."""

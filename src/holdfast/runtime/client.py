@@ -155,7 +155,7 @@ class RunHandle(Generic[R]):
         record, journal = await self.record(), await self._journal()
         history = forking.history_before(journal, from_step, input, result)
         new = forking.new_run(record, engine.clock.now())
-        await engine.store.fork(new, self.id, [event._replace(run_id=new.id) for event in history])
+        await engine.store.fork(new, self.id, forking.taken_over(new, self.id, history))
         return RunHandle(new.id, self._result)
 
     async def _journal(self) -> list[Event]:

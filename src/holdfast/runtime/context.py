@@ -21,6 +21,7 @@ from holdfast.errors import CodecError, NotInWorkflow, UsageError
 from holdfast.runtime.codec import codec_for
 from holdfast.runtime.delivery import ReceivedEvent, TimedOut
 from holdfast.runtime.loop import WorkflowLoop
+from holdfast.runtime.run_context import RunContext
 
 if TYPE_CHECKING:
     from holdfast.runtime.replay import Execution
@@ -39,6 +40,23 @@ def _required(what: str) -> Execution:
             f"{what} can only be called in a workflow body", hint="call it from a @workflow"
         )
     return found
+
+
+def run_context() -> RunContext:
+    """The run that is executing: its id, workflow, key, parent, attributes, attempt and times.
+
+    In a workflow body it is the same on every replay. In a step it is what was known when the
+    attempt began.
+
+    >>> await report(run_context().id, run_context().attributes["customer"])
+    """
+    run = execution()
+    if run is not None:
+        return run.context
+    context = _step_context.get()
+    if context is None:
+        raise NotInWorkflow("run_context() is only there in a workflow or a step that one called")
+    return context.run
 
 
 # --- time and chance ---
@@ -200,7 +218,10 @@ class StepContext:
         current: CurrentStep,
         beat: Callable[[], None],
         write: Callable[[str, bytes], Any],
+        run: RunContext,
     ) -> None:
+        self.run = run
+        """The run as it stood when the attempt began."""
         self.run_id = current.run_id
         self.workflow = current.workflow
         self.step = current.step

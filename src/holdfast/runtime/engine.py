@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import dataclasses
-import json
 import logging
 import os
 import platform
@@ -25,7 +24,7 @@ from holdfast import endings
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import CorruptEvent, HoldfastError, StoreError
 from holdfast.ids import derived_id, new_id
-from holdfast.records import RUN_CREATED, RUN_PAUSED, ErrorInfo, Event, Worker
+from holdfast.records import RUN_PAUSED, ErrorInfo, Event, Worker
 from holdfast.runtime import guard
 from holdfast.runtime.active import ActiveRun
 from holdfast.runtime.definitions import Step, Workflow, find_workflow, registered
@@ -249,9 +248,7 @@ class Engine:
         created = await self.store.create(new, self.me if takes else None)
         if created.claim is not None:
             self._renew_at = self._renew_at or self._next_renewal()
-            meta = json.dumps(new.meta)
-            first = Event(new.id, 1, RUN_CREATED, "", new.created_at, meta, new.input)
-            self._activate(created.claim, [first])
+            self._activate(created.claim, [new.first_event()])
         return created
 
     def _activate(self, claim: Claim, journal: list[Event]) -> None:

@@ -11,7 +11,15 @@ from typing import Any, Final
 
 from holdfast.errors import NotFound, UsageError
 from holdfast.ids import new_id
-from holdfast.records import STEP_COMPLETED, STEP_EDITED, STEP_STARTED, Event, Run
+from holdfast.records import (
+    COMPLETIONS,
+    RUN_FORKED,
+    STEP_COMPLETED,
+    STEP_EDITED,
+    STEP_STARTED,
+    Event,
+    Run,
+)
 from holdfast.runtime.codec import codec_for
 from holdfast.store.base import NewRun
 
@@ -58,6 +66,18 @@ def history_before(
     elif input is not None:
         history.append(_edited(begin, input)._replace(type=STEP_EDITED, meta="{}"))
     return history
+
+
+def taken_over(new: NewRun, source: str, history: Sequence[Event]) -> list[Event]:
+    """The journal a fork begins with: what it takes over, and the mark where it begins itself."""
+    events = [event._replace(run_id=new.id) for event in history]
+    # What the body does once it has a completion is recorded behind it: if one is the last, then
+    # what follows from it is not taken over, and is the fork's own doing.
+    later = [events.pop()] if events[-1].type in COMPLETIONS else []
+    place = events[-1].seq + 1
+    facts = json.dumps({"id": new.id, "from": source, "attributes": new.attributes})
+    mark = Event(new.id, place, RUN_FORKED, "", new.created_at, facts)
+    return [*events, mark, *(event._replace(seq=place + 1) for event in later)]
 
 
 def _edited(event: Event, changes: Mapping[str, Any] | None) -> Event:

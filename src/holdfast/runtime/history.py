@@ -18,6 +18,7 @@ from holdfast.records import (
     COMMANDS,
     COMPLETIONS,
     PATCH_MARKED,
+    RUN_FORKED,
     RUN_RETRIED,
     STEP_EDITED,
     STEP_FAILED,
@@ -51,6 +52,8 @@ class History:
         """Arguments that a fork has replaced, by the step's key."""
         self.consumed: set[int] = set()
         """Messages that this run has taken."""
+        self.marks: list[Event] = []
+        """Where the run was retried or forked before it had asked for anything."""
         self._revived: set[str] = set()
         """Keys whose failure a retry has voided."""
         self._asked: dict[str, Event] = {}
@@ -74,7 +77,9 @@ class History:
             if event.type in COMMANDS and event.type != PATCH_MARKED:
                 self._asked[event.key] = event
                 self._kept.pop(event.key, None)
-            if is_delivery(event):
+            if is_mark(event) and not self.deliveries and not self._asked:
+                self.marks.append(event)
+            elif is_delivery(event) or is_mark(event):
                 self.deliveries.append(event)
 
     def _sort_until_retry(self, events: Sequence[Event], retry: Event, void: set[int]) -> None:
@@ -154,6 +159,11 @@ def completes_itself(event: Event) -> bool:
 def is_delivery(event: Event) -> bool:
     """Whether the body has to be told of the event."""
     return event.type in COMPLETIONS or event.type == CANCEL_REQUESTED or completes_itself(event)
+
+
+def is_mark(event: Event) -> bool:
+    """Whether the run is told something about itself at this place, and its body nothing."""
+    return event.type in (RUN_RETRIED, RUN_FORKED)
 
 
 def task_of(key: str) -> str:

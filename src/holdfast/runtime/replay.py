@@ -27,7 +27,7 @@ from holdfast.errors import HoldfastError, NonDeterminismError, RunError
 from holdfast.ids import derived_id
 from holdfast.interception import set_interceptor
 from holdfast.records import ATTRIBUTES_SET, CANCEL_REQUESTED, PATCH_MARKED, STREAM_WRITTEN, Event
-from holdfast.runtime import delivery, failures
+from holdfast.runtime import delivery, failures, run_context
 from holdfast.runtime.codec import MAX_BYTES, Codec
 from holdfast.runtime.commands import (
     Child,
@@ -40,7 +40,7 @@ from holdfast.runtime.commands import (
     describe,
 )
 from holdfast.runtime.definitions import Step, Workflow
-from holdfast.runtime.history import History
+from holdfast.runtime.history import History, is_mark
 from holdfast.runtime.loop import WorkflowLoop, WorkflowTask, WorkflowTimer
 from holdfast.store.mailbox import END_OF
 
@@ -115,6 +115,10 @@ class Execution:
         salt = hashlib.blake2b(self._seed.encode(), digest_size=6).digest()
         self.loop = WorkflowLoop(self, self._set_timer, int.from_bytes(salt, "big") << 8)
         self.loop.advance(began_at)
+        self.context = run_context.of_journal(journal[0], workflow.name, began_at)
+        """What the run knows about itself; see `run_context`."""
+        for mark in self.history.marks:
+            self.context = run_context.after(self.context, mark)
         self._root = self._begin(journal[0].value or b"{}")
 
     # --- driving ---
@@ -144,7 +148,9 @@ class Execution:
 
     def _hand_over(self, event: Event) -> None:
         self.loop.advance(event.at)
-        if event.type == CANCEL_REQUESTED:
+        if is_mark(event):
+            self.context = run_context.after(self.context, event)
+        elif event.type == CANCEL_REQUESTED:
             self._root.cancel()
         else:
             self._complete(event)
@@ -376,6 +382,7 @@ class Execution:
 
     def set_attributes(self, attributes: dict[str, Any]) -> None:
         self._note(ATTRIBUTES_SET, "attributes", json.dumps(attributes).encode(), {})
+        self.context = run_context.with_attributes(self.context, attributes)
 
     def write_stream(self, stream: str, data: bytes) -> None:
         self._note(STREAM_WRITTEN, stream, data, {"stream": stream})

@@ -84,7 +84,7 @@ class StepWork:
             idempotency_key=f"{run.id}:{self._command.key}",
         )
         set_current_step(current)
-        self._context = StepContext(current, self._beat, self._write)
+        self._context = StepContext(current, self._beat, self._write, run.context)
         set_step_context(self._context)
         set_engine(run.engine)
         value = run.edited_arguments(self._command)

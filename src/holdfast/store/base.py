@@ -11,13 +11,14 @@ top-level matching of events to waits.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from holdfast.errors import CorruptEvent, HoldfastError
-from holdfast.records import Chunk, Event, Message, Run, Status, Worker
+from holdfast.records import RUN_CREATED, Chunk, Event, Message, Run, Status, Worker
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
 
 
@@ -39,6 +40,17 @@ class NewRun:
     run_limit: int | None = None
     lane: str | None = None
     lane_limit: int | None = None
+
+    def first_event(self) -> Event:
+        """The first event of its journal: all that its body may know of how it was created."""
+        facts = dict(self.meta)
+        if self.key is not None:
+            facts["key"] = self.key
+        if self.parent_id is not None:
+            facts["parent"] = self.parent_id
+        if self.attributes:
+            facts["attributes"] = self.attributes
+        return Event(self.id, 1, RUN_CREATED, "", self.created_at, json.dumps(facts), self.input)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.records import RUN_CREATED, Event, Status
+from holdfast.records import Status
 from holdfast.store import events, lanes
 from holdfast.store.base import NewRun
 from holdfast.store.writer import Transaction
@@ -39,8 +39,7 @@ def existing(tx: Transaction, new: NewRun) -> str | None:
 def create(tx: Transaction, new: NewRun) -> Status:
     """Create a run that does not exist yet: pending, or queued behind others."""
     status = insert_row(tx, new, forked_from=None)
-    first = Event(new.id, 1, RUN_CREATED, "", new.created_at, json.dumps(new.meta), new.input)
-    tx.rows.append(events.row(tx, first))
+    tx.rows.append(events.row(tx, new.first_event()))
     tx.last_seq[new.id] = 1
     return status
 
