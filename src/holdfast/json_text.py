@@ -11,7 +11,9 @@ import json
 from functools import cache
 from typing import Any
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+from holdfast.surrogates import joined_data
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @cache
@@ -26,7 +28,7 @@ def dump(data: object) -> bytes:
     try:
         return _core().to_json(data)
     except ValueError:
-        return _encode(data).encode("utf-8", "surrogatepass")
+        return _encode(data).encode()  # half characters as escapes: JSON and UTF-8 both
 
 
 def load(text: bytes | str) -> Any:
@@ -35,3 +37,11 @@ def load(text: bytes | str) -> Any:
         return _core().from_json(text)
     except ValueError:
         return json.loads(text)
+
+
+def load_clean(text: bytes | str) -> Any:
+    """`load`, with half characters joined or replaced: what comes of it can be shown and kept."""
+    try:
+        return _core().from_json(text)
+    except ValueError:
+        return joined_data(json.loads(text))

@@ -134,6 +134,9 @@ class GatewayConfig:
     first is used, the other stopped and counted in full. None: never."""
     default_max_tokens: int = 8192
     """The output cap where a budget needs one and the caller set none."""
+    cut_allowance: int = 1000
+    """Output tokens that a provider may have made, beside those that came, when a stream is cut:
+    they count against budgets."""
     keep_content: bool = True
     """Keep prompts and replies (redacted) for the inspector."""
     redact: tuple[str, ...] = ()

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import random
 from asyncio import FIRST_COMPLETED
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, Protocol
 
 from holdfast.errors import (
     AuthRejected,
@@ -36,6 +36,7 @@ from holdfast.gateway.tally import Tally
 from holdfast.records.calls import CallEnd, CallStart
 from holdfast.store.ledger import Earlier
 
+P = ParamSpec("P")
 _NO_CREDIT = ("insufficient_quota", "billing_not_active", "credit_balance_too_low")
 
 
@@ -89,7 +90,10 @@ class Dispatcher:
         """Make the call, or find the earlier one with its key; raises what it failed with."""
         scopes = scopes_of(start, self._config.budgets)
         limits = limits_of(scopes, self._config.budgets)
-        tally = Tally(start, self._prices, self._config.default_max_tokens, limits)
+        tally = Tally(
+            start, self._prices, limits,
+            default_max=self._config.default_max_tokens, on_its_way=self._config.cut_allowance,
+        )  # fmt: skip
         worst = tally.worst(candidates[0], work.size(candidates[0]))
         try:
             begun = await self._ledger.begin(
@@ -106,13 +110,13 @@ class Dispatcher:
         try:
             await self._try_all(candidates, work, tally, idempotency_key)
         except (ProviderError, BudgetExceeded) as error:
-            await self._ledger.finish(start.id, tally.failed(error))
+            await self._ledger.finish(start.id, _settled(tally, tally.failed, error))
             raise
         except BaseException as error:
             # Cancelled, or a fault of ours: recorded without waiting, which can't be cut again.
-            self._ledger.finish_soon(start.id, tally.interrupted(error))
+            self._ledger.finish_soon(start.id, _settled(tally, tally.interrupted, error))
             raise
-        end = tally.completed(work.reply(), work.replay())
+        end = _settled(tally, tally.completed, *_kept(work))
         durable = durable or begun.limited  # what counts against a limit survives a power cut
         if wait_for_end or not durable:
             await self._ledger.finish(start.id, end, durable=durable)
@@ -252,6 +256,22 @@ class Dispatcher:
         if provider.name not in self._paces:
             self._paces[provider.name] = Pace(provider, self._ledger)
         return self._paces[provider.name]
+
+
+def _settled(tally: Tally, make: Callable[P, CallEnd], *args: P.args, **more: P.kwargs) -> CallEnd:
+    """The call's end; there is one whatever the provider made of our account of it."""
+    try:
+        return make(*args, **more)
+    except Exception as fault:  # noqa: BLE001  it is on record with the end
+        return tally.last_resort(fault)
+
+
+def _kept(work: Work) -> tuple[str | None, bytes | None, Exception | None]:
+    """What is kept of the answer, and why nothing is: it was had and paid for all the same."""
+    try:
+        return work.reply(), work.replay(), None
+    except Exception as fault:  # noqa: BLE001  it is on record with the end
+        return None, None, fault
 
 
 def _winner(runners: list[Runner], race: Race) -> asyncio.Task[None]:

@@ -40,6 +40,8 @@ class Meter:
     usage: Usage | None = None
     finish: FinishReason | None = None
     model: str | None = None
+    thinks: bool = False
+    """The model was asked to reason, which it may do out of sight."""
     text_bytes: int = 0
     """Bytes of answer received, for an estimate if the provider tells no usage."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -15,12 +16,25 @@ from holdfast.gateway.route import Candidate
 from holdfast.gateway.tokens import HIDDEN, estimate
 from holdfast.records.calls import NANO, CallEnd, CallStart, CallStatus, ProviderAttempt, SpendLimit
 
+MOST_TOKENS = 10**9
+"""No call has more; a count beyond it is no count."""
+_MOST_USD = 10**15
+
 
 class Amount(NamedTuple):
     """Nanodollars (None: the price is unknown) and tokens."""
 
     usd: int | None
     tokens: int
+
+    @property
+    def dollars(self) -> Decimal | None:
+        return None if self.usd is None else Decimal(self.usd) / NANO
+
+    def bounded(self) -> Amount:
+        """No more than can be summed up thousands of times in the store's integers."""
+        usd = self.usd if self.usd is None else min(self.usd, _MOST_USD)
+        return Amount(usd, min(self.tokens, MOST_TOKENS))
 
     def plus(self, other: Amount) -> Amount:
         known = self.usd is not None and other.usd is not None
@@ -35,17 +49,23 @@ class Tally:
     """The account of one call, attempt by attempt."""
 
     def __init__(
-        self, start: CallStart, prices: PriceBook, default_max: int, limits: Sequence[SpendLimit]
+        self,
+        start: CallStart,
+        prices: PriceBook,
+        limits: Sequence[SpendLimit],
+        *,
+        default_max: int,
+        on_its_way: int,
     ) -> None:
         self.start, self.limits = start, limits
-        self._book, self._default_max = prices, default_max
+        self._book, self._default_max, self._on_its_way = prices, default_max, on_its_way
         self._began = time.perf_counter()
         self._candidate: Candidate | None = None
         self._prices: Prices | None = None
         self._worst = _NOTHING
         self._input_bytes = 0
         self._lost = _NOTHING
-        """The worst case of failed attempts that may have been billed."""
+        """What failed attempts may have been billed."""
         self._attempts: list[ProviderAttempt] = []
         self._reckoned: tuple[Candidate, tuple[int, int | None], Amount] | None = None
         self.held = _NOTHING
@@ -56,6 +76,8 @@ class Tally:
         self.meter = Meter()
         self.usage = Usage()
         self.cost: int | None = None
+        self._whole = False
+        """An attempt gave the answer; its usage and cost are known."""
         self.over = False
         """The present attempt has ended, and is in the list."""
 
@@ -68,7 +90,7 @@ class Tally:
         output = self._default_max if asked is None else asked
         prices = self._book.find(candidate.provider, candidate.model)
         usd = None if prices is None else prices.worst(input_bound, output)
-        amount = Amount(usd, input_bound + output)
+        amount = Amount(usd, input_bound + output).bounded()
         self._reckoned = candidate, size, amount
         return amount
 
@@ -82,7 +104,10 @@ class Tally:
 
     def branch(self, race: Race) -> Tally:
         """The account of an attempt at the same call that runs beside others."""
-        other = Tally(self.start, self._book, self._default_max, self.limits)
+        other = Tally(
+            self.start, self._book, self.limits,
+            default_max=self._default_max, on_its_way=self._on_its_way,
+        )  # fmt: skip
         other._began, other._attempts = self._began, self._attempts
         other.limited, other.race, other.held = self.limited, race, self.held
         return other
@@ -98,9 +123,9 @@ class Tally:
         """Count an attempt that was stopped because another was first: what it sent, in full."""
         self._lost = self._lost.plus(loser._lost)
         if loser.meter.sent and not loser.over:
-            worst = loser._worst
-            loser._note(None, None if worst.usd is None else Decimal(worst.usd) / NANO)
-            self._lost = self._lost.plus(worst)
+            billed = loser._billable()
+            loser._note(None, billed.dollars)
+            self._lost = self._lost.plus(billed)
 
     def cap(self, size: tuple[int, int | None]) -> int | None:
         """The output cap to send where a limit needs one and the caller set none."""
@@ -117,15 +142,16 @@ class Tally:
         self.over = True
         charged: Decimal | None = None
         if error.bought:
-            worst = self._worst
-            charged = None if worst.usd is None else Decimal(worst.usd) / NANO
-            self._lost = self._lost.plus(worst)
+            billed = self._billable()
+            charged = billed.dollars
+            self._lost = self._lost.plus(billed)
         self._note(error, charged)
 
     def attempt_succeeded(self) -> None:
         self.over = True
+        self._whole = True
         self._note(None, None)
-        self.usage = self.meter.usage or self._estimated()
+        self.usage = _plausible(self.meter.usage) or self._estimated()
         self.cost = None if self._prices is None else self._prices.cost(self.usage)
 
     def _note(self, error: ProviderError | None, charged: Decimal | None) -> None:
@@ -149,9 +175,13 @@ class Tally:
             estimated=True,
         )
 
-    def completed(self, reply: str | None, replay: bytes | None) -> CallEnd:
+    def completed(
+        self, reply: str | None, replay: bytes | None, fault: Exception | None = None
+    ) -> CallEnd:
+        """`fault`: why there is no reply to keep, if there should be one."""
         return self._end(
             "completed",
+            message=fault and f"the reply could not be kept: {fault!r}",
             charge=Amount(
                 None if self.cost is None else self.cost + (self._lost.usd or 0),
                 self.usage.total + self._lost.tokens,
@@ -167,18 +197,54 @@ class Tally:
         return self._end("failed", charge=self._lost, error=error)
 
     def interrupted(self, error: BaseException) -> CallEnd:
-        """Ended from our side; once sent, it counts in full: nobody knows what was billed."""
+        """Ended from our side; once sent, what may have been billed counts."""
         charge = self._lost
-        if self.meter.sent:
-            worst = self._worst
-            charge = charge.plus(worst)
+        if self.meter.sent and not self.over:
+            billed = self._billable()
+            charge = charge.plus(billed)
             self._partial()
-            self._note(None, None if worst.usd is None else Decimal(worst.usd) / NANO)
+            self._note(None, billed.dollars)
+        elif self._whole:
+            charge = charge.plus(Amount(self.cost, self.usage.total))
         return self._end("interrupted", charge=charge, error=error)
+
+    def last_resort(self, error: BaseException) -> CallEnd:
+        """The end where another could not be made: it counts what it holds, and says why."""
+        return CallEnd(
+            status="interrupted",
+            finished_at=time.time(),
+            charge=self.held.usd or 0,
+            charge_tokens=self.held.tokens,
+            estimated=True,
+            error=type(error).__name__,
+            message=f"the call's end could not be recorded as it was: {error!r}",
+        )
+
+    def _billable(self) -> Amount:
+        """What an attempt that never became whole may be billed at most.
+
+        A stream that had begun to answer is stopped by its provider when we are gone: what came,
+        a token for each byte, and what was on its way. Otherwise, and where the model may have
+        thought out of sight, nobody knows: the worst case.
+        """
+        meter, worst = self.meter, self._worst
+        if meter.first_token is None or meter.thinks:
+            return worst
+        told = _plausible(meter.usage)
+        output = max(meter.text_bytes, told.output if told else 0) + self._on_its_way
+        if told is None or not told.input:
+            inward = self._input_bytes + HIDDEN
+            usd = None if self._prices is None else self._prices.worst(inward, output)
+        else:
+            inward = told.input
+            usage = replace(told, output=output)
+            usd = None if self._prices is None else self._prices.cost(usage)
+        usd = worst.usd if usd is None or worst.usd is None else min(usd, worst.usd)
+        return Amount(usd, min(inward + output, worst.tokens))
 
     def _partial(self) -> None:
         """What is known of the spend of an answer that never became whole."""
-        known = self.meter.usage
+        known = _plausible(self.meter.usage)
         guess = self._estimated()
         self.usage = Usage(
             input=known.input if known else guess.input,
@@ -195,6 +261,7 @@ class Tally:
         *,
         charge: Amount,
         error: BaseException | None = None,
+        message: str | None = None,
         reply: str | None = None,
         replay: bytes | None = None,
     ) -> CallEnd:
@@ -221,10 +288,18 @@ class Tally:
             first_token=None if first is None else first + meter.started - self._began,
             attempts=tuple(self._attempts),
             error=None if error is None else getattr(error, "kind", type(error).__name__),
-            message=None if error is None else _words(error),
+            message=message if error is None else _words(error),
             reply=reply,
             replay=replay,
         )
+
+
+def _plausible(usage: Usage | None) -> Usage | None:
+    """The usage as told, unless no call can have had it."""
+    if usage is None:
+        return None
+    most = max(usage.input, usage.output, usage.cached, usage.cache_write, usage.reasoning)
+    return None if most > MOST_TOKENS else usage
 
 
 def _words(error: BaseException) -> str:

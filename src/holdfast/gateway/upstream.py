@@ -10,7 +10,7 @@ from holdfast import json_text
 from holdfast.errors import BadReply, ProviderError
 from holdfast.gateway import failures
 from holdfast.gateway.config import Bounds, Timeouts
-from holdfast.gateway.events import End, Event, PartDelta, Start
+from holdfast.gateway.events import End, Event, PartDelta, PartEnd, Start
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format, StreamDecoder, StreamFailure
@@ -21,6 +21,7 @@ from holdfast.gateway.meter import Meter
 from holdfast.gateway.providers import Provider
 from holdfast.gateway.reply import Completion
 from holdfast.gateway.transport import Transport
+from holdfast.surrogates import ends_in_half, joined
 
 Emit = Callable[[Event], Awaitable[None]]
 
@@ -73,23 +74,7 @@ class Upstream:
         async with self.open(out, meter) as exchange:
             await self.check(exchange, out, format)
             body = await exchange.read()
-        completion = self.decode(body, out, format)
-        meter.usage, meter.finish, meter.model = (
-            completion.usage, completion.finish, completion.model,
-        )  # fmt: skip
-        meter.text_bytes = len(body)
-        return completion
-
-    def decode(self, body: bytes, out: Outgoing, format: Format) -> Completion:
-        """A reply's body as an answer; raises BadReply for anything else."""
-        name = out.provider.name
-        try:
-            parsed: Any = json_text.load(body)
-            return format.decode_reply(fields(parsed))
-        except WireError as error:
-            raise BadReply(f"{name}'s reply is not usable: {error}", bought=True) from error
-        except (ValueError, RecursionError) as error:
-            raise BadReply(f"{name}'s reply is no JSON", bought=True) from error
+        return decode(body, out.provider.name, format, meter)
 
     async def stream(self, out: Outgoing, meter: Meter, emit: Emit) -> None:
         """Hand the answer's events to `emit`; the last one is `End`, or it raises."""
@@ -127,13 +112,34 @@ class Upstream:
             raise BadReply(f"{name} answered with {shown} instead of {wanted}", bought=True)
 
 
+def decode(body: bytes, provider: str, format: Format, meter: Meter) -> Completion:
+    """A reply's body as an answer; raises BadReply for anything else, whatever it is."""
+    try:
+        parsed: Any = json_text.load_clean(body)
+    except (ValueError, RecursionError) as error:
+        raise BadReply(f"{provider}'s reply is no JSON", bought=True) from error
+    try:
+        completion = format.decode_reply(fields(parsed))
+    except Exception as error:
+        why = str(error) if isinstance(error, WireError) else f"it can't be read ({error!r})"
+        raise BadReply(f"{provider}'s reply is not usable: {why}", bought=True) from error
+    meter.usage, meter.finish, meter.model = completion.usage, completion.finish, completion.model
+    meter.text_bytes = len(body)
+    return completion
+
+
 class StreamReader:
-    """Bytes of an event stream to canonical events, with every fault named."""
+    """Bytes of an event stream to canonical events, with every fault named.
+
+    A character whose halves come in two deltas is handed on with the second.
+    """
 
     def __init__(self, provider: str, format: Format, max_event: int) -> None:
         self._provider = provider
         self._parser = SseParser(max_event)
         self._decoder: StreamDecoder = format.decoder()
+        self._halves: dict[int, str] = {}
+        """By part: the first half of a character whose second has not come yet."""
         self.done = False
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
@@ -143,8 +149,10 @@ class StreamReader:
                 if self.done:
                     break
                 yield from self._data(data)
-        except (WireError, KeyError) as error:
-            raise self._bad(f"can't be read: {error}") from error
+        except ProviderError:
+            raise
+        except Exception as error:  # whatever it sent, it is the provider's fault
+            raise self._bad(f"can't be read: {_why(error)}") from error
 
     def _data(self, data: bytes) -> list[Event]:
         if data.strip() == b"[DONE]":
@@ -163,7 +171,32 @@ class StreamReader:
         self.done = self._decoder.done and parsed.get("type") in (
             "message_stop", "response.completed", "response.incomplete",
         )  # fmt: skip
-        return events
+        return self._whole_characters(events)
+
+    def _whole_characters(self, events: list[Event]) -> list[Event]:
+        """The events with each half of a character held back until its other half comes."""
+        if not self._halves and all(
+            event.text.isascii() for event in events if isinstance(event, PartDelta)
+        ):
+            return events
+        whole: list[Event] = []
+        for event in events:
+            if isinstance(event, PartDelta):
+                words = self._halves.pop(event.index, "") + event.text
+                if ends_in_half(words):
+                    self._halves[event.index], words = words[-1], words[:-1]
+                if words:
+                    whole.append(PartDelta(event.index, joined(words)))
+                continue
+            if isinstance(event, PartEnd | End):
+                ended = [event.index] if isinstance(event, PartEnd) else [*self._halves]
+                whole.extend(
+                    PartDelta(index, joined(half))
+                    for index in ended
+                    if (half := self._halves.pop(index, ""))
+                )
+            whole.append(event)
+        return whole
 
     def close(self) -> list[Event]:
         """The end of the stream: whole, or BadReply."""
@@ -172,13 +205,21 @@ class StreamReader:
             for data in self._parser.close():
                 if not self.done:
                     events.extend(self._data(data))
-            events.extend(self._decoder.close())
+            events.extend(self._whole_characters(list(self._decoder.close())))
+        except ProviderError:
+            raise
         except WireError as error:
             raise self._bad(f"was cut: {error}") from error
+        except Exception as error:
+            raise self._bad(f"can't be read: {_why(error)}") from error
         return events
 
     def _bad(self, what: str) -> BadReply:
         return BadReply(f"{self._provider}'s stream {what}", bought=True)
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, WireError) else repr(error)
 
 
 def mid_stream(provider: str, failure: StreamFailure) -> ProviderError:

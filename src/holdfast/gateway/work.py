@@ -68,6 +68,7 @@ class CanonicalWork:
         self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
     ) -> None:
         request, body = self._request, self._encoded(candidate)[1]
+        meter.thinks = bool(request.thinking_tokens) or request.effort not in (None, "none")
         if cap is not None:
             request, body = replace(request, max_tokens=cap), None
         if self._on_event is None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.errors import StoreError
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
 from holdfast.store import ledger_keys, ledger_rates, ledger_rows, ledger_spend
 from holdfast.store.ledger_rates import Rate
@@ -58,6 +59,8 @@ class SqliteLedger:
         self._replays_for = replays_for
         self._holds: dict[str, Hold] = {}
         """What calls begun here hold, as far as we know: it saves looking it up at their end."""
+        self._owed: list[Callable[[sqlite3.Connection], None]] = []
+        """Ends of calls that the store could not take."""
         self._thread.send(lambda c: ledger_rows.add_owner(c, self._owner.id)).result()
         self._thread.send(self._sweep).result()
 
@@ -105,6 +108,8 @@ class SqliteLedger:
             ledger_spend.hold(connection, every, usd or 0, tokens)
             return Begun(bool(found), every)
 
+        if self._owed:
+            self._pay_owed()
         begun = await self._thread.submit(run, durable=durable)
         if isinstance(begun, Begun):
             self._holds[start.id] = Hold(begun.scopes, usd or 0, tokens)
@@ -130,11 +135,27 @@ class SqliteLedger:
 
     async def finish(self, call_id: str, end: CallEnd, *, durable: bool = True) -> None:
         """Record how the call ended and settle its hold; a second end changes nothing."""
-        await self._thread.submit(self._ending(call_id, end), durable=durable)
+        ending = self._ending(call_id, end)
+        try:
+            await self._thread.submit(ending, durable=durable)
+        except StoreError:
+            self._owed.append(ending)
+            raise
 
     def finish_soon(self, call_id: str, end: CallEnd) -> Future[None]:
         """`finish` without waiting; the order of what is sent is kept."""
-        return self._thread.send(self._ending(call_id, end), durable=True)
+        ending = self._ending(call_id, end)
+        future = self._thread.send(ending, durable=True)
+        future.add_done_callback(lambda done: done.exception() and self._owed.append(ending))
+        return future
+
+    def _pay_owed(self) -> None:
+        """Try again what the store could not take before: a full disk, say."""
+        while self._owed:
+            ending = self._owed.pop()
+            self._thread.send(ending).add_done_callback(
+                lambda done, ending=ending: done.exception() and self._owed.append(ending)
+            )
 
     def _ending(self, call_id: str, end: CallEnd) -> Callable[[sqlite3.Connection], None]:
         known = self._holds.pop(call_id, None)
@@ -237,6 +258,7 @@ class SqliteLedger:
 
     def close(self) -> None:
         """Finish what was sent, and let go of the file and of this owner's name."""
+        self._pay_owed()
         self._thread.send(lambda c: ledger_rows.remove_idle_owner(c, self._owner.id)).result()
         self._thread.close()
         self._owner.close()

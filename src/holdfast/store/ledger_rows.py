@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 from holdfast import json_text
 from holdfast.errors import CallMismatch
 from holdfast.records.calls import Call, CallEnd, CallStart, CallStatus, ProviderAttempt
+from holdfast.surrogates import joined
 
 _INSERT = """
 INSERT INTO calls (id, status, key, request_hash, owner, model, format, run_id, workflow, step,
@@ -41,6 +42,14 @@ ORDER BY started_at DESC, id DESC LIMIT ?3
 """
 
 
+_UNSTORABLE = (
+    OverflowError, UnicodeEncodeError, sqlite3.ProgrammingError, sqlite3.InterfaceError,
+    sqlite3.DataError, sqlite3.IntegrityError,
+)  # fmt: skip
+_MOST = 10**15
+_LONGEST = 100_000_000
+
+
 class Hold(NamedTuple):
     """What a call in flight holds, and where: nanodollars and tokens of each scope."""
 
@@ -63,7 +72,7 @@ def insert(
         (start.id, start.key, start.request_hash, owner, start.model, start.format, start.run_id,
          start.workflow, start.step, start.step_key, start.attempt, start.api_key,
          _text(start.tags) if start.tags else "[]", _text(scopes), usd, tokens, start.started_at,
-         start.prompt),
+         start.prompt and joined(start.prompt)),
     )  # fmt: skip
 
 
@@ -73,14 +82,17 @@ def finish(
     """Record the end of a call that is in flight and holds so much; False: there is none."""
     prices = None if end.prices is None else _text(end.prices)
     attempts = _text([_plain(attempt) for attempt in end.attempts])
-    written = connection.execute(
-        _FINISH,
-        (end.status, end.finished_at, end.provider, end.served, end.finish, end.input_tokens,
-         end.cached_tokens, end.cache_write_tokens, end.output_tokens, end.reasoning_tokens,
-         int(end.estimated), end.cost, end.charge, end.charge_tokens, prices, end.latency,
-         end.first_token, attempts, end.error, end.message, end.reply, call_id, held.usd,
-         held.tokens),
+    values = (
+        end.status, end.finished_at, end.provider, end.served, end.finish, end.input_tokens,
+        end.cached_tokens, end.cache_write_tokens, end.output_tokens, end.reasoning_tokens,
+        int(end.estimated), end.cost, end.charge, end.charge_tokens, prices, end.latency,
+        end.first_token, attempts, end.error, end.message, end.reply, call_id, held.usd,
+        held.tokens,
     )  # fmt: skip
+    try:
+        written = connection.execute(_FINISH, values)
+    except _UNSTORABLE:  # nothing that came from outside may keep a call from ending
+        written = connection.execute(_FINISH, [_storable(value) for value in values])
     if not written.rowcount:
         return False
     if end.replay is not None:
@@ -89,6 +101,15 @@ def finish(
             (call_id, end.replay, end.finished_at + replays_for),
         )
     return True
+
+
+def _storable(value: object) -> object:
+    """The value as the store can take it: text that is text, numbers within its integers."""
+    if value is None or isinstance(value, float | bytes):
+        return value
+    if isinstance(value, int):
+        return max(min(value, _MOST), -_MOST)
+    return joined(str(value))[:_LONGEST]
 
 
 def lose(connection: sqlite3.Connection, call_id: str, usd: int, tokens: int) -> None:
@@ -200,7 +221,7 @@ def remove_idle_owner(connection: sqlite3.Connection, owner: str) -> None:
 
 
 def _text(data: object) -> str:
-    return json_text.dump(data).decode("utf-8", "surrogatepass")
+    return json_text.dump(data).decode()
 
 
 def _one(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -> Call | None:

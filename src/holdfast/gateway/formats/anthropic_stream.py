@@ -11,7 +11,7 @@ from holdfast.gateway.formats.anthropic_blocks import decode_reply_part, encode_
 from holdfast.gateway.formats.base import Failure, StreamFailure
 from holdfast.gateway.formats.foreign import pack
 from holdfast.gateway.formats.sse import event as sse
-from holdfast.gateway.formats.wire import Json, WireError, count, fields, text
+from holdfast.gateway.formats.wire import Json, WireError, count, details, fields, text
 from holdfast.gateway.messages import ReasoningPart, ReplyPart, ToolCallPart
 from holdfast.gateway.reply import FinishReason, Usage
 
@@ -57,15 +57,15 @@ def decode_usage(value: object) -> Usage | None:
     usage = cast(Json, value)
     read = count(usage.get("cache_read_input_tokens"))
     written = count(usage.get("cache_creation_input_tokens"))
-    kept = fields(usage.get("cache_creation") or {})
-    details = fields(usage.get("output_tokens_details") or {})
+    kept = details(usage.get("cache_creation"))
+    outward = details(usage.get("output_tokens_details"))
     return Usage(
         input=count(usage.get("input_tokens")) + read + written,
         output=count(usage.get("output_tokens")),
         cached=read,
         cache_write=written,
         cache_write_1h=min(count(kept.get("ephemeral_1h_input_tokens")), written),
-        reasoning=count(details.get("thinking_tokens")),
+        reasoning=count(outward.get("thinking_tokens")),
     )
 
 

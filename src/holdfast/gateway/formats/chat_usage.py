@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.gateway.formats.wire import Json, count, fields
+from holdfast.gateway.formats.wire import Json, count, details, fields
 from holdfast.gateway.reply import Usage
 
 
@@ -13,10 +13,8 @@ def decode_usage(value: object) -> Usage | None:
     usage = fields(value, "usage")  # pyright: ignore[reportUnknownArgumentType]
     if "prompt_tokens" not in usage and "completion_tokens" not in usage:
         return None
-    inward = usage.get("prompt_tokens_details")
-    outward = usage.get("completion_tokens_details")
-    inward = fields(inward) if inward else {}
-    outward = fields(outward) if outward else {}
+    inward = details(usage.get("prompt_tokens_details"))
+    outward = details(usage.get("completion_tokens_details"))
     cached = count(inward.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens"))
     return Usage(
         input=count(usage.get("prompt_tokens")),

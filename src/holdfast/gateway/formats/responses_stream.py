@@ -18,7 +18,7 @@ from holdfast.gateway.formats.responses_items import (
     encode_output_item,
 )
 from holdfast.gateway.formats.sse import event as sse
-from holdfast.gateway.formats.wire import Json, WireError, count, fields, items, text
+from holdfast.gateway.formats.wire import Json, WireError, count, details, fields, items, text
 from holdfast.gateway.messages import ReasoningPart, RefusalPart, ReplyPart, TextPart, ToolCallPart
 from holdfast.gateway.reply import Completion, FinishReason, Usage
 from holdfast.gateway.request import Request
@@ -28,8 +28,8 @@ def decode_usage(value: object) -> Usage | None:
     if not isinstance(value, dict) or "output_tokens" not in value:
         return None
     usage = cast(Json, value)
-    inward = fields(usage.get("input_tokens_details") or {})
-    outward = fields(usage.get("output_tokens_details") or {})
+    inward = details(usage.get("input_tokens_details"))
+    outward = details(usage.get("output_tokens_details"))
     return Usage(
         input=count(usage.get("input_tokens")),
         output=count(usage.get("output_tokens")),

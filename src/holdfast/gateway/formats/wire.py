@@ -45,9 +45,11 @@ def optional_int(value: object, path: str) -> int | None:
     """A JSON integer, or None; a boolean is none."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
         raise WireError(f"{path} should be an integer, not {_name(value)}")
-    return int(value)
+    return value
 
 
 def optional_number(value: object, path: str) -> float | None:
@@ -66,7 +68,14 @@ def optional_bool(value: object, path: str) -> bool | None:
 
 def count(value: object) -> int:
     """A token count as a provider tells it: anything that is no whole number counts as 0."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return value if isinstance(value, int) and value > 0 else 0
+
+
+def details(value: object) -> Json:
+    """The finer counts within a usage block: of another shape they tell nothing."""
+    return cast(Json, value) if isinstance(value, dict) else {}
 
 
 def dumps(data: object) -> bytes:

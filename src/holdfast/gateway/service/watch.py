@@ -60,12 +60,13 @@ class Watch:
                 hidden = self._event(one) or hidden
         except UnicodeDecodeError as error:
             raise self._bad("is no text") from error
-        except WireError as error:
-            raise self._bad(f"can't be read: {error}") from error
         except ProviderError as error:
             if not isinstance(error, BadReply):
                 self.failed = events
             raise
+        except Exception as error:  # whatever it sent, it is the provider's fault
+            why = str(error) if isinstance(error, WireError) else repr(error)
+            raise self._bad(f"can't be read: {why}") from error
         return _without_usage(events) if hidden else events
 
     def _event(self, data: bytes) -> bool:
@@ -93,13 +94,17 @@ class Watch:
         if isinstance(text, str) and text:
             self._meter.token(len(text.encode("utf-8", "surrogatepass")))
 
+    def _serves(self, model: object) -> None:
+        if isinstance(model, str) and model:
+            self._meter.model = model
+
     def _bad(self, what: str) -> BadReply:
         return BadReply(f"{self._provider}'s stream {what}", bought=True)
 
     def _chat(self, event: Json) -> bool:
         if event.get("error") or event.get("object") == "error":
             self._fail(event)
-        self._meter.model = event.get("model") or self._meter.model
+        self._serves(event.get("model"))
         usage = chat_usage.decode_usage(event.get("usage"))
         if usage:
             self._meter.usage = usage
@@ -124,7 +129,8 @@ class Watch:
             case "message_start":
                 message = fields(event.get("message"), "message")
                 self._usage = dict(fields(message.get("usage") or {}))
-                self._meter.model = str(message.get("model") or "")
+                self._meter.model = ""
+                self._serves(message.get("model"))
             case "message_delta":
                 late = fields(event.get("usage") or {})
                 self._usage.update({k: v for k, v in late.items() if v is not None})
@@ -153,7 +159,7 @@ class Watch:
             self._meter.finish = responses_finish(response, ())
             self.whole = True
         elif kind == "response.created":
-            self._meter.model = fields(event.get("response"), "response").get("model")
+            self._serves(fields(event.get("response"), "response").get("model"))
         elif kind == "response.failed":
             self._fail(fields(event.get("response"), "response"))
         elif kind == "error":

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from holdfast import json_text
-from holdfast.errors import BadReply, ProviderError, UsageError
+from holdfast.errors import ProviderError, UsageError
 from holdfast.gateway.backends import Backends
 from holdfast.gateway.config import Bounds
 from holdfast.gateway.events import Assembler, End, Event
@@ -24,10 +23,13 @@ from holdfast.gateway.seal import seal
 from holdfast.gateway.service.sink import BufferSink, Headers, Sink
 from holdfast.gateway.service.watch import Watch
 from holdfast.gateway.tokens import input_bound
-from holdfast.gateway.upstream import Outgoing, StreamReader
+from holdfast.gateway.upstream import Outgoing, StreamReader, decode
 
+_MAX_TOKENS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 FORWARDED = ("anthropic-version", "anthropic-beta", "openai-beta")
 """Headers of a client that reach a provider of its own format; no others do."""
+_THINKING = ("reasoning_effort", "reasoning", "thinking", "output_config", "thinking_config")
+"""Fields by which a client asks a model to reason."""
 _RETURNED = ("request-id", "x-request-id", "openai-", "anthropic-", "x-ratelimit-")
 STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
@@ -62,11 +64,10 @@ class HttpWork:
 
     def size(self, candidate: Candidate) -> tuple[int, int | None]:
         body = self._body
-        asked = body.get("max_completion_tokens") or body.get("max_output_tokens") or body.get(
-            "max_tokens"
-        )  # fmt: skip
-        if isinstance(asked, bool) or not isinstance(asked, int):
-            asked = None
+        given = [body[name] for name in _MAX_TOKENS if name in body]
+        limits = [one for one in given if isinstance(one, int) and one is not True and one > 0]
+        # Some take a limit below 1 for none: then ours is set.
+        asked = max(limits) if limits and len(limits) == len(given) else None
         copies = body.get("n")
         if isinstance(copies, int) and copies > 1 and asked is not None:
             asked *= copies
@@ -83,6 +84,7 @@ class HttpWork:
     async def perform(
         self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
     ) -> None:
+        meter.thinks = any(self._body.get(name) for name in _THINKING)
         if self.is_raw(candidate):
             await self._pass(candidate, cap, key, meter)
         else:
@@ -117,7 +119,10 @@ class HttpWork:
             name = {"chat": quirks.max_tokens_field, "responses": "max_output_tokens"}.get(
                 self._format.name, "max_tokens"
             )
-            changed[name] = max(cap // max(int(self._body.get("n") or 1), 1), 1)
+            copies = self._body.get("n")
+            each = max(cap // max(copies if isinstance(copies, int) else 1, 1), 1)
+            named = [one for one in _MAX_TOKENS if one in self._body]
+            changed |= dict.fromkeys((name, *named), each)
         if self._format.name == "chat" and self.streams and quirks.stream_usage:
             options = fields(self._body.get("stream_options") or {}, "stream_options")
             if not options.get("include_usage"):
@@ -146,17 +151,7 @@ class HttpWork:
         self, exchange: Exchange, name: str, meter: Meter, headers: Headers
     ) -> None:
         body = await exchange.read()
-        try:
-            parsed = fields(json_text.load(body))
-            completion = self._format.decode_reply(parsed)
-        except WireError as error:
-            raise BadReply(f"{name}'s reply is not usable: {error}", bought=True) from error
-        except (ValueError, RecursionError) as error:
-            raise BadReply(f"{name}'s reply is no JSON", bought=True) from error
-        meter.usage, meter.finish, meter.model = (
-            completion.usage, completion.finish, completion.model,
-        )  # fmt: skip
-        meter.text_bytes = len(body)
+        decode(body, name, self._format, meter)
         await self._whole(body, meter, headers)
 
     # --- translated ------------------------------------------------------------------------
