@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.sandbox import AllowedHost, Network
-from holdfast.sandbox.egress import addresses
+from holdfast.sandbox.egress import addresses, openings, proxy
 from holdfast.sandbox.egress.authority import Authority
 from holdfast.sandbox.inside.attempts import leaves
 from holdfast.sandbox.inside.packets import parse
@@ -325,6 +325,9 @@ LEADS = {
     "one public one private": ["93.184.216.34", "10.0.0.1"],
     "multicast": ["224.0.0.1"],
     "broadcast": ["255.255.255.255"],
+    "site-local IPv6": ["fec0::1"],
+    "IPv4-translated IPv6": ["::ffff:0:10.0.0.1"],
+    "locally translated IPv6": ["64:ff9b:1::a00:1"],
     "nothing": [],
 }
 
@@ -402,6 +405,11 @@ RAW = {
     "a space before the colon": b"GET / HTTP/1.1\r\nHost : a.test\r\nHost: a.test\r\n\r\n",
     "a bare line feed": b"GET / HTTP/1.1\nHost: a.test\n\n" + b"x" * 20 + b"\r\n\r\n",
     "a zero in a header": b"GET / HTTP/1.1\r\nHost: a.test\r\nX: \0\r\n\r\n",
+    "chunks in a version without": b"POST / HTTP/1.0\r\nHost: a.test\r\nConnection: keep-alive\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a tab after the method": b"GET\t/ HTTP/1.1\r\nHost: other.test\r\n\r\n",
+    "a header of the PROXY protocol": b"PROXY TCP4 1.2.3.4 5.6.7.8 1 80\r\n"
+    b"GET / HTTP/1.1\r\nHost: other.test\r\n\r\n",
     "another port": b"GET / HTTP/1.1\r\nHost: a.test:81\r\n\r\n",
     "an endless head": b"GET / HTTP/1.1\r\nHost: a.test\r\n" + b"X: y\r\n" * 20_000,
     # Last: its first half is allowed, and may arrive after the client has gone.
@@ -444,6 +452,182 @@ async def test_requests_that_try_to_be_others_do_not_arrive(headers: dict[str, s
             good = b"GET /good HTTP/1.1\r\nHost: a.test\r\n\r\n"
             said = await sandbox.run("python", "-c", SEND, stdin=good)
     assert b"GET /good" in said.stdout_bytes, "void: nothing arrives at all"
+
+
+HOST = b" / HTTP/1.1\r\nHost: other.test\r\nConnection: close\r\n\r\n"
+LATE = {
+    "GET": b"GET" + HOST,
+    "a method of an extension": b"SEARCH" + HOST,
+    "a method of one's own": b"x-7" + HOST,
+    "a small letter": b"get" + HOST,
+    "a tab": b"GET\t/\tHTTP/1.1\r\nHost: other.test\r\n\r\n",
+    "a separator only some split at": b"GET\x0b/\x0bHTTP/1.1\r\nHost: other.test\r\n\r\n",
+    "no version": b"GET /\r\nHost: other.test\r\n\r\n",
+    "empty lines first": b"\r\n \r\nGET" + HOST,
+    "the next version": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "the PROXY protocol": b"PROXY TCP4 1.2.3.4 5.6.7.8 1 80\r\nGET" + HOST,
+    "a change of protocol": b"GET / HTTP/1.1\r\nHost: other.test\r\nUpgrade: h2c\r\n\r\n",
+}
+SPEAK_LATE = """
+import socket, sys, time
+port, silence, piece = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+data = sys.stdin.buffer.read()
+s = socket.create_connection(('a.test', port)); s.settimeout(20); time.sleep(silence)
+try:
+    for at in range(0, len(data), piece):
+        s.sendall(data[at:at + piece])
+        if piece < len(data): time.sleep(0.01)
+    while got := s.recv(65536): sys.stdout.buffer.write(got)
+except OSError: pass
+"""
+
+
+class Everything(Recording):
+    """Also answers methods nobody knows."""
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("do_"):
+            return self.do_GET
+        raise AttributeError(name)
+
+
+async def test_the_check_of_the_name_can_not_be_waited_out(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy, "_CLIENT_FIRST", 0.01)
+    with serving(Everything) as port, observed(shared_host()) as observer:
+        rule = AllowedHost("a.test", ports=(80, 8080), to=f"127.0.0.1:{port}")
+        async with await create(backend, network=[rule]) as sandbox:
+            Everything.seen.clear()
+            for kind, request in LATE.items():
+                for where, silence, piece in (("8080", "0.3", "9999"), ("8080", "0", "3")):
+                    words = ("python", "-c", SPEAK_LATE, where, silence, piece)
+                    said = await sandbox.run(*words, stdin=request)
+                    assert not said.stdout_bytes and not Everything.seen, (kind, where)
+            right = LATE["a method of an extension"].replace(b"other", b"a")
+            for where, silence in (("8080", "0.3"), ("8080", "0"), ("80", "0.3")):
+                words = ("python", "-c", SPEAK_LATE, where, silence, "9999")
+                said = await sandbox.run(*words, stdin=right)
+                assert b"SEARCH /" in said.stdout_bytes, "void: nothing gets through at all"
+    assert not [a for a in observer.attempts if a.allowed and a.sent == 0]
+    assert len([a for a in observer.attempts if not a.allowed]) == 2 * len(LATE)
+
+
+async def test_a_server_name_can_not_be_waited_out(
+    upstream, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy, "_CLIENT_FIRST", 0.01)
+    port, _ = upstream
+    rule = AllowedHost("secure.test", ports=(443, 8443), to=f"127.0.0.1:{port}")
+    code = (
+        "import socket, ssl, sys, time\n"
+        "s = socket.create_connection(('secure.test', int(sys.argv[1]))); time.sleep(0.3)\n"
+        "c = ssl.create_default_context(); c.check_hostname = False; c.verify_mode = 0\n"
+        "t = c.wrap_socket(s, server_hostname=sys.argv[2]); print(t.version())\n"
+    )
+    async with await create(backend, network=[rule]) as sandbox:
+        for where in ("443", "8443"):
+            other = await sandbox.run("python", "-c", code, where, "evil.test")
+            right = await sandbox.run("python", "-c", code, where, "secure.test")
+            assert "TLSv1" in right.stdout, "void: the right name does not get through"
+            assert other.exit_code != 0 and other.stdout == ""
+
+
+async def test_who_says_nothing_where_clients_speak_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(proxy, "_SILENCE", 0.1)
+    wait = "import socket, sys\nprint(socket.create_connection(('a.test', 443)).recv(1))"
+    with serving() as port, observed(shared_host()) as observer:
+        async with await create(network=[AllowedHost("a.test", to=f"127.0.0.1:{port}")]) as box:
+            said = await box.run("python", "-c", wait)
+    assert said.stdout in ("b''\n", "") and not observer.attempts[-1].allowed
+    assert "not a word" in observer.attempts[-1].reason
+
+
+async def test_a_server_that_speaks_first_is_heard_and_answered(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mail, databases and the like, on ports of their own."""
+    monkeypatch.setattr(proxy, "_CLIENT_FIRST", 0.01)
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 hello\r\n")
+        while line := await reader.readline():
+            writer.write(b"250 " + line)
+        writer.close()
+
+    code = (
+        "import socket\n"
+        "s = socket.create_connection(('a.test', 2525)); f = s.makefile('rwb', 0)\n"
+        "print(f.readline()); f.write(b'EHLO me\\r\\n'); print(f.readline())\n"
+        "f.write(b'GET / HTTP/1.1\\r\\n'); print(f.readline())\n"
+    )
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        rule = AllowedHost("a.test", ports=(2525,), to=f"127.0.0.1:{port}")
+        async with await create(backend, network=[rule]) as sandbox:
+            said = await sandbox.run("python", "-c", code)
+    heard = [b"220 hello\r\n", b"250 EHLO me\r\n", b"250 GET / HTTP/1.1\r\n"]
+    assert said.stdout.splitlines() == [repr(line) for line in heard], said
+
+
+@pytest.mark.parametrize(
+    ("data", "opening"),
+    [
+        (b"\x16\x03\x01\x02\x00", "TLS"),
+        (b"\x16", None),
+        (b"\x16\x00\x00\x01login", "another protocol"),
+        (b"G", None),
+        (b"GET", None),
+        (b"GET ", "HTTP"),
+        (b"GET /", "HTTP"),
+        (b"SEARCH / ", None),
+        (b"SEARCH / HTTP/1.1\r\n", "HTTP"),
+        (b"\r\n", None),
+        (b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", "another protocol"),
+        (b"EHLO me\r\n", "another protocol"),
+        (b'CONNECT {"verbose":false}\r\n', "another protocol"),  # NATS
+        (b"CONNECT\naccept-version:1.2\n\n\0", "another protocol"),  # STOMP
+        (b"CONNECT evil.test:443 HTTP/1.1\r\n", "HTTP"),
+        (b"*1\r\n$4\r\nPING\r\n", "another protocol"),  # Redis
+        (b"AMQP\0\0\x09\x01", "another protocol"),
+        (b"\0\0\0\x08\x04\xd2\x16\x2f", "another protocol"),  # PostgreSQL
+        (b" \0\0\x01\x85\xa6", "another protocol"),  # MySQL
+        (b"0032git-upload-pack /a.git\0host=a\0", "another protocol"),
+        (b"0\x0c\x02\x01\x01`\x07\x02\x01\x03\x04\0\x80\0", "another protocol"),  # LDAP
+        (b"\x10\x0c\0\x04MQTT", "another protocol"),
+        (b"\r\n\r\n\0\r\nQUIT\n!", "the PROXY protocol"),
+    ],
+)
+def test_what_a_client_speaks_is_told_from_how_it_begins(data: bytes, opening: str | None) -> None:
+    assert openings.tell(data) == opening
+
+
+@given(st.binary(min_size=1, max_size=30), st.sampled_from(sorted(LATE)))
+def test_no_request_is_another_protocol_however_it_is_cut(before: bytes, kind: str) -> None:
+    """Whatever part of a request has come: it is never passed on unread."""
+    request = LATE[kind]
+    for end in range(1, len(request) + 1):
+        assert openings.tell(request[:end]) is not openings.Opening.OTHER
+    if before.strip(b" \t\r\n") == b"":
+        assert openings.tell(before + request) is not openings.Opening.OTHER
+
+
+async def test_a_flood_of_allowed_connections_does_not_fill_the_record(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy, "_MOST_ALLOWED", 3)
+    asks = "for i in 1 2 3 4 5 6 7; do curl -sS http://a.test/ -o /dev/null; done"
+    with serving() as port, observed(shared_host()) as observer:
+        rule = AllowedHost("a.test", to=f"127.0.0.1:{port}")
+        async with await create(backend, network=[rule]) as sandbox:
+            assert (await sandbox.shell(asks)).ok
+    assert [a.allowed for a in observer.attempts] == [True] * 4
+    last = observer.attempts[-1]
+    assert "4 further connections" in last.reason
+    assert last.sent == 4 * observer.attempts[0].sent and last.host == "a.test"
 
 
 async def test_a_header_of_ones_own_is_replaced_not_added() -> None:
@@ -578,6 +762,18 @@ def test_what_is_public_and_what_is_not() -> None:
         "2001:db8::1",
         "198.18.0.1",
         "240.0.0.1",
+        "fec0::1",
+        "feff::1",
+        "::ffff:0:8.8.8.8",  # IPv4-translated: nobody's on the public net
+        "64:ff9b:1::808:808",
+        "100::1",
+        "4000::1",
+        "5f00::1",
+        "e000::1",
+        "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+        "2001:20::1",
+        "3fff::1",
+        "2606:2800:220:1:0:5efe:a00:1",  # ISATAP, of 10.0.0.1
     ]
     assert [a for a in public if not addresses.is_public(a)] == []
     assert [a for a in other if addresses.is_public(a)] == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 
-async def readable(fd: int, limit: float) -> bool:
-    """Wait until `fd` can be read; False after `limit` seconds."""
+async def readable(fd: int, limit: float | None) -> bool:
+    """Wait until `fd` can be read; False after `limit` seconds, if there is a limit."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))

@@ -25,11 +25,16 @@ _REFUSED = [
         "198.18.0.0/15",
         "224.0.0.0/4",
         "240.0.0.0/4",
-        "64:ff9b:1::/48",
-        "fd00:ec2::/32",
+        "2001::/23",  # protocol assignments, Teredo among them
+        "2001:db8::/32",
+        "3fff::/20",
     )
 ]
+_UNICAST = ipaddress.ip_network("2000::/3")
+"""All the IPv6 there is in public: site-local, unique local, IPv4-translated (::ffff:0:0:0/96),
+local translation (64:ff9b:1::/48) and everything reserved lie outside."""
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+_ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 def is_public(text: str) -> bool:
@@ -41,6 +46,8 @@ def is_public(text: str) -> bool:
     inner = _inner(address)
     if inner is not None:
         return is_public(str(inner))
+    if address.version == 6 and address not in _UNICAST:
+        return False
     if any(address.version == net.version and address in net for net in _REFUSED):
         return False
     return address.is_global and not address.is_multicast
@@ -54,9 +61,7 @@ def _inner(address: Address) -> ipaddress.IPv4Address | None:
         return address.ipv4_mapped
     if address.sixtofour is not None:
         return address.sixtofour
-    if address.teredo is not None:
-        return address.teredo[1]
-    if address in _TRANSLATED or int(address) >> 32 == 0:
+    if address in _TRANSLATED or (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return None
 

@@ -14,27 +14,15 @@ from dataclasses import dataclass
 from holdfast.sandbox.network import plain_name
 
 MAX_HEAD = 64 * 1024
-_METHODS = (
-    b"GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT"
-    b"|PROPFIND|REPORT|MKCOL|COPY|MOVE|LOCK|UNLOCK"
-)
-_START = re.compile(rb"(?:" + _METHODS + rb") ")
-_LINE = re.compile(rb"([A-Z]+) (\S+) HTTP/1\.([01])")
+_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e\x80-\xff]+) HTTP/1\.([01])")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")
+_READDRESSED = re.compile(rb"(?i)\b(?:h2c?|http|tls)\b")
+"""Protocols to change to in which every request names its host anew, unseen by us."""
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?")
 
 
 class Refused(Exception):
     """A request that may not go out; says why."""
-
-
-def looks_like_http(start: bytes) -> bool:
-    """Whether a connection's first bytes begin a request."""
-    return (
-        start[:1] in (b"\r", b"\n", b" ")
-        or bool(_START.match(start))
-        or any(method.startswith(start) for method in _METHODS.split(b"|") if start)
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +42,7 @@ def prepare(head: bytes, host: str, port: int, add: Mapping[str, str]) -> Head:
     if found is None:
         raise Refused("no HTTP/1 request")
     method, target, version = found.groups()
-    if method in (b"CONNECT", b"TRACE"):
+    if method.upper() in (b"CONNECT", b"TRACE"):
         raise Refused(f"{method.decode()} is not forwarded")
     fields: list[tuple[bytes, bytes]] = []
     for line in lines[1:]:
@@ -75,6 +63,9 @@ def prepare(head: bytes, host: str, port: int, add: Mapping[str, str]) -> Head:
         raise Refused("not exactly one Host header")
     _check_host(hosts[0], host, port)
     length = _length(fields)
+    if length is None and version == b"0":
+        raise Refused("chunks in HTTP/1.0, which knows none")
+    fields = [(n, v) for n, v in fields if n != b"upgrade" or not _READDRESSED.search(v)]
     replaced = {name.lower().encode() for name in add}
     kept = [(n, v) for n, v in fields if n not in replaced and n != b"proxy-connection"]
     kept += [(name.lower().encode(), value.encode("latin-1")) for name, value in add.items()]

@@ -1,7 +1,9 @@
 """The proxy of one sandbox: answers names, accepts connections, judges and records each.
 
 Whether a connection may be made depends on the name it was made for, never on what a client
-claims afterwards: a TLS server name or an HTTP host that says otherwise ends it.
+claims afterwards: a TLS server name or an HTTP host that says otherwise ends it. Nothing a client
+says is passed on before it is clear which of these it speaks, however long it takes to say it. On
+ports where servers may speak first, what the server says is passed on meanwhile.
 """
 
 from __future__ import annotations
@@ -18,21 +20,24 @@ from typing import cast
 
 from holdfast.records.sandboxes import EgressRecord
 from holdfast.sandbox.base import Listeners
-from holdfast.sandbox.egress import addresses, http, names, tls
+from holdfast.sandbox.egress import addresses, http, names, openings, tls
 from holdfast.sandbox.egress.authority import Authority
+from holdfast.sandbox.egress.openings import Opening
 from holdfast.sandbox.egress.watch import Attempts, Watch
 from holdfast.sandbox.network import AllowedHost, Network
-from holdfast.sandbox.waiting import readable
 
 _FIRST_NAME = int(ipaddress.IPv4Address("127.64.0.1"))
 _MOST_NAMES = 65536
 _MOST_CONNECTIONS = 128
 _MOST_REFUSALS = 1000
-_CLIENT_FIRST = 1.0  # seconds to wait for the client to speak, before it may be a server-first one
+_MOST_ALLOWED = 5000
+_CLIENT_FIRST = 1.0  # seconds until the server is connected to without a word from the client
+_SILENCE = 30.0  # seconds in which it must speak, where clients always do
 _CONNECT_LIMIT = 15.0
 _SAME_ATTEMPT = 0.1
 NO_NETWORK = "the sandbox has no network"
-_HTTP = 80  # where nothing else is spoken, so that no odd start gets around the check of hosts
+_HTTP = 80  # where nothing but HTTP and TLS is spoken
+_CLIENTS_SPEAK = (_HTTP, 443)
 
 
 @dataclass(slots=True)
@@ -44,9 +49,19 @@ class _Attempt:
     received: int = 0
     reason: str = ""
     allowed: bool = False
+    rule: str = ""
     writers: list[asyncio.StreamWriter] = field(default_factory=list[asyncio.StreamWriter])
     next_answer: asyncio.Future[bytes] | None = None
     """Wants the first bytes the server sends from now on."""
+
+
+@dataclass(slots=True)
+class _More:
+    """Connections that are recorded together."""
+
+    count: int = 0
+    sent: int = 0
+    received: int = 0
 
 
 class Proxy:
@@ -68,7 +83,8 @@ class Proxy:
         self._addresses: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._refusals = 0
+        self._refusals = self._allowed = 0
+        self._more: dict[tuple[str, int], _More] = {}
         self._last_refused = ("", 0.0)
         self._transport: asyncio.DatagramTransport | None = None
         self._watch: Watch | None = None
@@ -103,6 +119,7 @@ class Proxy:
             self._watch.close()
         if self._listeners is not None:
             self._listeners.close()
+        self._tell_more()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -183,45 +200,89 @@ class Proxy:
         if rule is None:
             raise _No("neither the name nor the address is on the list")
         connection.setblocking(False)
-        start = await _peek(connection)
-        terminate = False
-        if start[:1] == bytes([tls.HANDSHAKE]):
-            await self._check_server_name(connection, attempt.host)
-            terminate = bool(rule.headers)
-        elif rule.headers and rule.to is None:
-            raise _No("headers are added to encrypted requests only, or with to=")
+        client_first = attempt.port in _CLIENTS_SPEAK or bool(rule.headers)
+        opening = await _look(connection, _SILENCE if client_first else _CLIENT_FIRST)
+        if opening is None and client_first:
+            raise _No(f"not a word within {_SILENCE:.0f} s")
+        if opening is not None:
+            await self._check(opening, connection, attempt, rule)
         attempt.address, target_port = await self._target(rule, attempt)
-        attempt.allowed, attempt.reason = True, f"rule {rule.name}"
+        attempt.allowed, attempt.reason, attempt.rule = True, f"rule {rule.name}", rule.name
+        if opening is Opening.NOTHING and client_first:
+            return
+        terminate = opening is Opening.TLS and bool(rule.headers)
         async with asyncio.timeout(_CONNECT_LIMIT):
-            their_reader, their_writer = await asyncio.open_connection(
+            server = await asyncio.open_connection(
                 attempt.address,
                 target_port,
                 ssl=_trusting(rule) if terminate else None,
                 server_hostname=attempt.host if terminate else None,
                 limit=http.MAX_HEAD,
             )
-        attempt.writers.append(their_writer)
-        reader, writer = await self._client(connection, attempt.host, terminate)
-        attempt.writers.append(writer)
-        if terminate or attempt.port == _HTTP or http.looks_like_http(start):
-            await _exchange(attempt, rule, (reader, writer), (their_reader, their_writer))
-        elif rule.headers:
-            raise _No("only HTTP goes to a host whose requests get headers")
+        attempt.writers.append(server[1])
+        if opening is None:
+            await self._server_first(connection, attempt, rule, server)
+            return
+        client = await self._client(connection, attempt.host, terminate)
+        attempt.writers.append(client[1])
+        back = _back(attempt, server[0], _sending(client[1]))
+        if terminate or opening is Opening.HTTP:
+            await _both(_requests(attempt, rule, client[0], server[1]), back)
         else:
-            await _splice(attempt, (reader, writer), (their_reader, their_writer))
+            await _both(_bytes(attempt, client[0], server[1]), back)
+
+    async def _server_first(
+        self, connection: socket.socket, attempt: _Attempt, rule: AllowedHost, server: Streams
+    ) -> None:
+        """What the server says goes back at once; what the client says waits until it is clear."""
+        loop = asyncio.get_running_loop()
+
+        async def send(data: bytes) -> None:
+            if data:
+                await loop.sock_sendall(connection, data)
+            else:
+                connection.shutdown(socket.SHUT_WR)
+
+        async def there() -> None:
+            opening = await _look(connection, None)
+            assert opening is not None
+            await self._check(opening, connection, attempt, rule)
+            client = await self._client(connection, attempt.host, terminate=False)
+            attempt.writers.append(client[1])
+            if opening is Opening.HTTP:
+                await _requests(attempt, rule, client[0], server[1])
+            else:
+                await _bytes(attempt, client[0], server[1])
+
+        await _both(there(), _back(attempt, server[0], send))
+
+    async def _check(
+        self, opening: Opening, connection: socket.socket, attempt: _Attempt, rule: AllowedHost
+    ) -> None:
+        """Refuse what may not go out, by what it is."""
+        if opening is Opening.FORWARDED:
+            raise _No("the PROXY protocol is not forwarded")
+        if opening is Opening.TLS:
+            await self._check_server_name(connection, attempt.host)
+        elif rule.headers and rule.to is None:
+            raise _No("headers are added to encrypted requests only, or with to=")
+        elif opening is Opening.OTHER and rule.headers:
+            raise _No("only HTTP goes to a host whose requests get headers")
+        elif opening is Opening.OTHER and attempt.port == _HTTP:
+            raise _No(f"no HTTP on port {_HTTP}")
 
     async def _check_server_name(self, connection: socket.socket, host: str) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + 10
+        deadline = loop.time() + openings.DECIDE_LIMIT
         while True:
-            data = connection.recv(32768, socket.MSG_PEEK)
+            data = connection.recv(openings.MOST, socket.MSG_PEEK)
             try:
                 hello = tls.parse(data)
                 break
             except tls.Malformed as error:
                 raise _No(f"TLS: {error}") from error
             except tls.Incomplete:
-                if loop.time() > deadline:
+                if loop.time() > deadline or len(data) >= openings.MOST:
                     raise _No("TLS: a ClientHello that never ends") from None
                 await asyncio.sleep(0.01)
         if hello.server_name is not None and hello.server_name.lower().removesuffix(".") != host:
@@ -267,6 +328,13 @@ class Proxy:
         if not attempt.allowed:
             self._refused(attempt.host, attempt.port, attempt.reason, attempt.address)
             return
+        self._allowed += 1
+        if self._allowed > _MOST_ALLOWED:
+            more = self._more.setdefault((attempt.rule, attempt.port), _More())
+            more.count += 1
+            more.sent += attempt.sent
+            more.received += attempt.received
+            return
         self._record(
             EgressRecord(
                 self._sandbox_id,
@@ -281,6 +349,18 @@ class Proxy:
             )
         )
 
+    def _tell_more(self) -> None:
+        """One record a rule for the connections beyond those that have one each."""
+        now = datetime.now(UTC)
+        for (rule, port), more in self._more.items():
+            why = f"rule {rule} ({more.count} further connections in one record)"
+            self._record(
+                EgressRecord(
+                    self._sandbox_id, now, rule, port, True, why, None, more.sent, more.received
+                )
+            )
+        self._more.clear()
+
     def _refused(self, host: str, port: int | None, why: str, address: str | None = None) -> None:
         if not self._network.allow:
             why = NO_NETWORK
@@ -291,6 +371,11 @@ class Proxy:
             why = f"{why} (further refusals of this sandbox are not recorded)"
         now = datetime.now(UTC)
         self._record(EgressRecord(self._sandbox_id, now, host[:253], port, False, why, address))
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Send = Callable[[bytes], Coroutine[None, None, None]]
+"""Says something to the client; nothing means that there will be no more."""
 
 
 class _No(Exception):
@@ -317,68 +402,71 @@ def _trusting(rule: AllowedHost) -> ssl.SSLContext:
     return context
 
 
-async def _peek(connection: socket.socket) -> bytes:
-    """The client's first bytes, left where they are; nothing from one that waits for the server."""
-    if not await readable(connection.fileno(), _CLIENT_FIRST):
-        return b""
-    return connection.recv(16, socket.MSG_PEEK)
+async def _look(connection: socket.socket, silence: float | None) -> Opening | None:
+    try:
+        return await openings.look(connection, silence)
+    except TimeoutError:
+        raise _No("what the client speaks can't be told from how it begins") from None
 
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+def _sending(writer: asyncio.StreamWriter) -> Send:
+    async def send(data: bytes) -> None:
+        if data:
+            writer.write(data)
+            await writer.drain()
+        elif writer.can_write_eof():
+            writer.write_eof()
+
+    return send
 
 
-async def _splice(attempt: _Attempt, client: Streams, server: Streams) -> None:
-    """Bytes both ways, until both are done."""
-
-    async def there() -> None:
-        while data := await client[0].read(65536):
-            attempt.sent += len(data)
-            server[1].write(data)
-            await server[1].drain()
-        if server[1].can_write_eof():
-            server[1].write_eof()
-
-    await _both(there(), _back(attempt, client, server))
+async def _bytes(
+    attempt: _Attempt, client: asyncio.StreamReader, server: asyncio.StreamWriter
+) -> None:
+    """What the client says, as it is."""
+    while data := await client.read(65536):
+        attempt.sent += len(data)
+        server.write(data)
+        await server.drain()
+    if server.can_write_eof():
+        server.write_eof()
 
 
-async def _back(attempt: _Attempt, client: Streams, server: Streams) -> None:
-    while data := await server[0].read(65536):
+async def _back(attempt: _Attempt, server: asyncio.StreamReader, send: Send) -> None:
+    """What the server says, as it is; nothing more is its end."""
+    while data := await server.read(65536):
         attempt.received += len(data)
         if attempt.next_answer is not None and not attempt.next_answer.done():
             attempt.next_answer.set_result(data[:12])
-        client[1].write(data)
-        await client[1].drain()
-    if client[1].can_write_eof():
-        client[1].write_eof()
+        await send(data)
+    await send(b"")
 
 
-async def _exchange(attempt: _Attempt, rule: AllowedHost, client: Streams, server: Streams) -> None:
-    """Requests one way, each checked; answers the other, as they come."""
-
-    async def there() -> None:
-        while True:
-            try:
-                head = (await client[0].readuntil(b"\r\n\r\n"))[:-4]
-            except asyncio.IncompleteReadError as error:
-                if error.partial:
-                    raise
-                break
-            ready = http.prepare(head, attempt.host, attempt.port, rule.headers)
-            attempt.sent += len(ready.data)
-            attempt.next_answer = asyncio.get_running_loop().create_future()
-            server[1].write(ready.data)
-            await server[1].drain()
-            attempt.sent += await http.copy_body(client[0], server[1], ready.length)
-            if ready.upgrades and (await attempt.next_answer).startswith(b"HTTP/1.1 101"):
-                while data := await client[0].read(65536):
-                    attempt.sent += len(data)
-                    server[1].write(data)
-                    await server[1].drain()
-                break
-        if server[1].can_write_eof():
-            server[1].write_eof()
-
-    await _both(there(), _back(attempt, client, server))
+async def _requests(
+    attempt: _Attempt,
+    rule: AllowedHost,
+    client: asyncio.StreamReader,
+    server: asyncio.StreamWriter,
+) -> None:
+    """What the client says, request by request, each checked."""
+    while True:
+        try:
+            head = (await client.readuntil(b"\r\n\r\n"))[:-4]
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                raise
+            break
+        ready = http.prepare(head, attempt.host, attempt.port, rule.headers)
+        attempt.sent += len(ready.data)
+        attempt.next_answer = asyncio.get_running_loop().create_future()
+        server.write(ready.data)
+        await server.drain()
+        attempt.sent += await http.copy_body(client, server, ready.length)
+        if ready.upgrades and (await attempt.next_answer).startswith(b"HTTP/1.1 101"):
+            await _bytes(attempt, client, server)
+            return
+    if server.can_write_eof():
+        server.write_eof()
 
 
 async def _both(there: Coroutine[None, None, None], back: Coroutine[None, None, None]) -> None:
