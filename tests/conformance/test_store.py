@@ -4,15 +4,20 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.errors import HoldfastError, LeaseLost, NotFound, Refused, StoreError
 from holdfast.records import (
+    CANCEL_REQUESTED,
+    CHILD_STARTED,
     RUN_COMPLETED,
     RUN_FAILED,
+    RUN_PAUSED,
+    RUN_RESUMED,
+    RUN_STUCK,
     STEP_COMPLETED,
     STEP_STARTED,
     WAIT_CREATED,
@@ -346,3 +351,87 @@ async def test_workers_are_listed_with_what_they_hold_and_retire(store: Store):
     await store.retire("wkr_1")
     assert not await store.workers()
     assert len(await store.claim(worker("wkr_2"), ["flow"], 10, [])) == 1
+
+
+# --- requests ---
+
+
+async def status_of(store: Store, run_id: str = "run_1") -> str:
+    found = await store.get(run_id)
+    assert found is not None
+    return found.status
+
+
+@pytest.mark.parametrize(
+    ("request_", "left"), [("cancel", "waiting"), ("resume", "waiting"), (None, "paused")]
+)
+async def test_a_request_that_crosses_a_pause_on_its_way_to_disk_is_carried_out(
+    store: Store, request_: str | None, left: str
+):
+    claim = await claimed(store)
+    await store.request("run_1", "pause", 2.0)
+    if request_ == "cancel":
+        await store.request("run_1", "cancel", 2.5)
+    elif request_ == "resume":
+        await store.resume("run_1", 2.5)
+    await append(store, claim, event(2, RUN_PAUSED, held=[]))
+    assert await status_of(store) == left
+    types = [e.type for e in await store.load("run_1")][2:]
+    assert types == {"cancel": [CANCEL_REQUESTED], "resume": [RUN_RESUMED], None: []}[request_]
+    if request_ is not None:
+        with pytest.raises(LeaseLost):  # what its owner would still write comes too late
+            await append(store, claim, event(3, STEP_STARTED, "0/1", name="s"))
+
+
+async def test_a_cancel_of_a_run_that_gets_stuck_meanwhile_ends_it(store: Store):
+    claim = await claimed(store)
+    await store.request("run_1", "cancel", 2.0)
+    error = {"type": "NonDeterminismError", "message": "changed"}
+    await append(store, claim, event(2, RUN_STUCK, error=error))
+    assert await status_of(store) == "cancelled"
+
+
+@pytest.mark.parametrize("request_", ["cancel", "pause"])
+async def test_what_was_asked_of_a_dead_worker_comes_before_the_run_is_handed_out(
+    store: Store, make: Open, request_: Literal["cancel", "pause"]
+):
+    await claimed(store)
+    await store.request("run_1", request_, 2.0)
+    other = make("wkr_2")
+    await other.open()
+    try:
+        taken = await other.claim(worker("wkr_2"), ["flow"], 10, ["wkr_1"])
+        journal = [e.type for e in await other.load("run_1")]
+        if request_ == "cancel":
+            assert [c.run.id for c in taken] == ["run_1"]
+            assert journal[-1] == CANCEL_REQUESTED
+        else:
+            assert taken == []
+            assert journal[-1] == RUN_PAUSED
+            assert await status_of(other) == "paused"
+    finally:
+        await other.close()
+
+
+async def test_a_run_that_ends_at_once_takes_the_children_along_that_it_waits_for(store: Store):
+    claim = await claimed(store)
+    described = {
+        "workflow": "flow",
+        "version": "1",
+        "input": "{}",
+        "meta": {"seed": "s"},
+        "parent_id": "run_1",
+    }
+    await append(
+        store,
+        claim,
+        event(2, CHILD_STARTED, "0/1", name="flow", run={"id": "run_2", **described}),
+        event(3, WAIT_CREATED, "0/2", name="@run/run_3", match={}),
+    )
+    await store.create(new_run("run_3", parent_id="run_1"), None)  # started, and waited for
+    error = {"type": "NonDeterminismError", "message": "changed"}
+    await append(store, claim, event(4, RUN_STUCK, error=error))
+    await store.request("run_1", "cancel", 9.0)
+    assert await status_of(store) == "cancelled"
+    assert await status_of(store, "run_2") == "cancelled"
+    assert await status_of(store, "run_3") == "pending"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast.clock import Timer as ClockTimer
 from holdfast.errors import CrashLoop, HoldfastError, LeaseLost
@@ -67,11 +67,13 @@ class Alarm:
 
     under_way = False
 
-    def __init__(self, engine: Engine, when: float | None, ring: Callable[[], None]) -> None:
+    def __init__(
+        self, run: ActiveRun, key: str, when: float | None, ring: Callable[[], None]
+    ) -> None:
         self.due_at = when
         self._timer: ClockTimer | None = None
         if when is not None:
-            self._timer = engine.clock.call_at(when, ring)
+            self._timer = run.call_at(when, key, ring)
 
     def cancel(self) -> None:
         if self._timer is not None:
@@ -99,7 +101,18 @@ class ActiveRun:
         self._seen_mail: set[int] = set()
         self._dropped_children = _dropped_children(journal)
         self._pausing = False
-        self._parked = False
+        self._cancelling = _is_cancelling(journal)
+        """Asked to stop: a second time would interrupt the cleaning up."""
+        self._holding = False
+        """The cancellation is recorded and not on disk yet: nothing is handed over before it."""
+        self._held: list[Event] = []
+        """What was recorded while the run was pausing, and its body has not seen."""
+        self._leaving = False
+        """It was found idle and is being given back: nothing may begin meanwhile."""
+        self._missed: list[tuple[str, Callable[[], None]]] = []
+        """Alarms that rang while nothing might begin, with the command each is for."""
+        self._last_word = False
+        """How it ended, or why it is parked, is recorded: nothing may follow."""
         self._execution: Execution | None = None
 
     # --- beginning ---
@@ -215,18 +228,25 @@ class ActiveRun:
     def _tell(self, event: Event) -> None:
         if event.type in _ENDS:
             self.abandon()
-        elif is_delivery(event) and not self._pausing and not self._parked:
-            self._deliver(event)
+        elif is_delivery(event) and not self._last_word:
+            if event.type == CANCEL_REQUESTED:
+                held, self._held, self._holding = self._held, [], False
+                self._deliver(event, held)
+                self._catch_up()
+            elif self._pausing or self._holding:
+                self._held.append(event)
+            else:
+                self._deliver(event)
         self._pause_if_quiet()
 
-    def _deliver(self, event: Event) -> None:
+    def _deliver(self, event: Event, held: Sequence[Event] = ()) -> None:
         if self.engine.settings.replay_always:
             self._rebuild()
             return
         execution = self._execution
         assert execution is not None
         try:
-            execution.deliver(event)
+            execution.deliver(event, held)
         except HoldfastError as error:
             self._park(error)
             return
@@ -235,11 +255,15 @@ class ActiveRun:
     # --- what the body asks for ---
 
     def _carry_on(self, execution: Execution) -> None:
+        # What was asked for and given up in one go is not begun at all.
+        given_up = set(map(id, execution.dropped)) & set(map(id, execution.issued))
         for command in execution.issued:
-            self._open(command)
+            if id(command) not in given_up:
+                self._open(command)
         execution.issued.clear()
         for command in execution.dropped:
-            self._drop(command)
+            if id(command) not in given_up:
+                self._drop(command)
         execution.dropped.clear()
         if execution.outcome is not None:
             self._end(execution)
@@ -254,18 +278,18 @@ class ActiveRun:
 
     def _undertake(self, command: Command) -> None:
         """Begin to do something about a command."""
-        engine, key = self.engine, command.key
+        key = command.key
         if isinstance(command, StepCall):
             tried = self._history.tried.get(key, 0)
             before = self._history.retrying.get(key, Retrying(tried, 0.0))
             self._work[key] = StepWork(self, command, tried, before)
         elif isinstance(command, Timer):
-            self._work[key] = Alarm(engine, command.when, lambda: self._close(key, TIMER_FIRED))
+            self._work[key] = Alarm(self, key, command.when, lambda: self._close(key, TIMER_FIRED))
         elif isinstance(command, Wait):
             when = command.deadline
-            self._work[key] = Alarm(engine, when, lambda: self._close(key, WAIT_TIMED_OUT))
+            self._work[key] = Alarm(self, key, when, lambda: self._close(key, WAIT_TIMED_OUT))
         elif isinstance(command, Child):
-            self._work[key] = Alarm(engine, None, _nothing)
+            self._work[key] = Alarm(self, key, None, _nothing)
 
     @property
     def _history(self) -> History:
@@ -333,18 +357,18 @@ class ActiveRun:
 
     def receive(self, mail: Mail) -> bool:
         """Look at a piece of mail; False if it is of no use and can be thrown away."""
-        if mail.id in self._seen_mail or self._pausing or self._execution is None:
+        if mail.id in self._seen_mail or self._execution is None:
             return True
-        if self._parked:
+        if self._last_word or self._leaving:
             return True  # it is for whoever goes on with the run
+        if mail.kind in ("cancel", "pause", "resume"):
+            self._seen_mail.add(mail.id)
+            return self._requested(mail.kind)
+        if self._pausing:
+            return True
         self._seen_mail.add(mail.id)
         command = self._execution.open.get(mail.key)
-        if mail.kind == "cancel":
-            self.record(CANCEL_REQUESTED)
-        elif mail.kind == "pause":
-            self._pausing = True
-            self._pause_if_quiet()
-        elif mail.damaged is not None and mail.key in self._work:
+        if mail.damaged is not None and mail.key in self._work:
             self._park(mail.damaged)
         elif mail.kind == "ended" and mail.ended is not None and mail.key in self._work:
             ended = mail.ended
@@ -355,6 +379,74 @@ class ActiveRun:
         else:
             return False
         return True
+
+    # --- requests ---
+
+    def _requested(self, kind: Literal["cancel", "pause", "resume"]) -> bool:
+        """Do what somebody has asked of the run; False if there is nothing to do any more."""
+        if kind == "cancel":
+            return self._asked_to_cancel()
+        return self._asked_to_pause() if kind == "pause" else self._asked_to_resume()
+
+    def _asked_to_cancel(self) -> bool:
+        """Nothing begins from here on but what the body does because of it."""
+        if self._cancelling:
+            return False
+        self._cancelling = self._holding = True
+        on_the_way = (event for append in self._unacknowledged for event in append.events)
+        unseen = (*self._held, *on_the_way, *self._unwritten)
+        held = [event.seq for event in unseen if is_delivery(event)]
+        self._pausing = False
+        self.record(CANCEL_REQUESTED, facts=json.dumps({"held": held}))
+        return True
+
+    def _asked_to_pause(self) -> bool:
+        if self._cancelling:
+            return False
+        self._pausing = True
+        self._pause_if_quiet()
+        return True
+
+    def _asked_to_resume(self) -> bool:
+        """Before it has paused: then it is as if it had never been asked to."""
+        if self._pausing:
+            self._pausing = False
+            held, self._held = self._held, []
+            for event in held:
+                if not self._last_word:
+                    self._deliver(event)
+            self._catch_up()
+        return False
+
+    # --- while nothing may begin ---
+
+    def call_at(self, when: float, key: str, callback: Callable[[], None]) -> ClockTimer:
+        """Set an alarm for a command; it waits while nothing may begin."""
+        return self.engine.clock.call_at(when, lambda: self._ring(key, callback))
+
+    def _ring(self, key: str, callback: Callable[[], None]) -> None:
+        if self._pausing or self._holding or self._leaving:
+            self._missed.append((key, callback))
+        else:
+            callback()
+
+    def _catch_up(self) -> None:
+        """Things may begin again: see to what came meanwhile."""
+        missed, self._missed = self._missed, []
+        for key, callback in missed:
+            if key in self._work:
+                callback()
+        self.engine.look_for_mail()
+
+    def leave(self) -> float | None:
+        """Begin nothing more, for the run is being given back; returns when it is next due."""
+        self._leaving = True
+        return self.due_at
+
+    def stay(self) -> None:
+        """It could not be given back."""
+        self._leaving = False
+        self._catch_up()
 
     def _receive_event(self, wait: Wait, mail: Mail) -> bool:
         message = mail.message
@@ -378,6 +470,7 @@ class ActiveRun:
 
     def _end(self, execution: Execution) -> None:
         outcome = execution.outcome
+        self._last_word = True
         self._stop_work()
         if isinstance(outcome, Completed):
             self.record(RUN_COMPLETED, value=outcome.result)
@@ -396,7 +489,7 @@ class ActiveRun:
 
     def _park(self, error: HoldfastError) -> None:
         """The run can't go on with this code or this journal: keep it for somebody to look."""
-        self._parked = True
+        self._last_word = True
         self._stop_work()
         known = self.engine.workflow(self.workflow).version
         described = failures.describe(error).as_json()
@@ -406,9 +499,11 @@ class ActiveRun:
         self.record(RUN_STUCK, facts=json.dumps(facts))
 
     def _pause_if_quiet(self) -> None:
-        if self._pausing and not self.gone and not self._busy and self._all_written:
+        quiet = not self._busy and self._all_written
+        if self._pausing and quiet and not self.gone and not self._last_word:
+            self._last_word = True
             self._stop_work()
-            self.record(RUN_PAUSED)
+            self.record(RUN_PAUSED, facts=json.dumps({"held": [event.seq for event in self._held]}))
 
     def _stop_work(self) -> None:
         for work in self._work.values():
@@ -461,6 +556,16 @@ def _dropped_children(journal: list[Event]) -> set[str]:
         elif event.type == RUN_RETRIED:
             dropped.clear()
     return dropped
+
+
+def _is_cancelling(journal: list[Event]) -> bool:
+    """Whether the run was cancelled, in this life."""
+    for event in reversed(journal):
+        if event.type == CANCEL_REQUESTED:
+            return True
+        if event.type == RUN_RETRIED:
+            return False
+    return False
 
 
 def _nothing() -> None:

@@ -155,6 +155,8 @@ class RunHandle(Generic[R]):
         record, journal = await self.record(), await self._journal()
         history = forking.history_before(journal, from_step, input, result)
         new = forking.new_run(record, engine.clock.now())
+        if from_step is None and input is not None:
+            new = _with_limits(new, history[0].value or b"{}")
         await engine.store.fork(new, self.id, forking.taken_over(new, self.id, history))
         return RunHandle(new.id, self._result)
 
@@ -164,6 +166,21 @@ class RunHandle(Generic[R]):
         if not journal:
             raise _no_run(self.id)
         return journal
+
+
+def _with_limits(new: NewRun, input: bytes) -> NewRun:
+    """A fork with another input: in the lane that its input says."""
+    workflow = registered().get(new.workflow)
+    if workflow is None or workflow.concurrency is None:
+        return new
+    args, kwargs = workflow.signature.decode_arguments(input)
+    limits = workflow.concurrency
+    return replace(
+        new,
+        run_limit=limits.limit,
+        lane=workflow.lane(args, kwargs),
+        lane_limit=limits.per_key,
+    )
 
 
 def _no_run(run_id: str) -> NotFound:

@@ -188,6 +188,11 @@ class Engine:
         if len(self.runs) > self.settings.max_runs:
             self._prod.set()
 
+    def look_for_mail(self) -> None:
+        """A run has left its mail alone for a while, and no longer does."""
+        self._mail = True
+        self._prod.set()
+
     def dropped(self, run: ActiveRun) -> None:
         """A run is no longer in our hands."""
         if self.runs.get(run.id) is run:
@@ -326,20 +331,25 @@ class Engine:
     async def _give_back_idle(self, now: float) -> None:
         crowded = len(self.runs) >= self.settings.max_runs
         patience = 0.0 if crowded else self.settings.idle_seconds
-        leaving: list[ActiveRun] = []
+        leaving: list[tuple[ActiveRun, float | None]] = []
         for run_id, since in list(self._idle.items()):
             run = self.runs[run_id]
             if now < since + patience:
                 continue
             self._idle[run_id] = now  # if it can't leave now, look again in a while
             if run.idle:
-                leaving.append(run)
-        await asyncio.gather(*(self._give_back(run) for run in leaving))
+                # At once: from here on nothing begins in it, so that what it is given back
+                # with is how it stands.
+                leaving.append((run, run.leave()))
+        await asyncio.gather(*(self._give_back(run, due_at) for run, due_at in leaving))
 
-    async def _give_back(self, run: ActiveRun) -> None:
-        # It is ours until the store has said that it is not: what happens to it meanwhile is
-        # refused by the raised fence, and happens again where it is taken up.
-        await self.store.release(run.id, run.fence, run.due_at)
+    async def _give_back(self, run: ActiveRun, due_at: float | None) -> None:
+        # It is ours until the store has said that it is not.
+        try:
+            await self.store.release(run.id, run.fence, due_at)
+        except StoreError:
+            run.stay()
+            raise
         run.abandon()
 
     async def _claim(self, now: float) -> None:

@@ -54,6 +54,9 @@ class History:
         """Messages that this run has taken."""
         self.marks: list[Event] = []
         """Where the run was retried or forked before it had asked for anything."""
+        self.held: set[int] = set()
+        """Deliveries that the body had not seen when it was cancelled: it is handed them and the
+        cancellation in one, so that it is cancelled where it stood, and not a step further on."""
         self._revived: set[str] = set()
         """Keys whose failure a retry has voided."""
         self._asked: dict[str, Event] = {}
@@ -120,6 +123,8 @@ class History:
         elif event.type == STEP_RETRYING:
             facts = event.facts
             self.retrying[event.key] = Retrying(facts["attempt"], facts["next_at"])
+        elif event.type == CANCEL_REQUESTED:
+            self.held.update(event.facts.get("held", ()))
         elif event.type == STEP_EDITED:
             self.edits[event.key] = event.value or b"{}"
         elif event.type in COMPLETIONS and '"message"' in event.meta:

@@ -141,9 +141,12 @@ class Execution:
         self.history.check_all_asked_for()
         self._check_blocked_for_good()
 
-    def deliver(self, event: Event) -> None:
-        """Hand a completion that has just been recorded to the body."""
-        self._hand_over(event)
+    def deliver(self, event: Event, held: Sequence[Event] = ()) -> None:
+        """Hand a completion that has just been recorded to the body; for a cancellation, with
+        those that were held back until then."""
+        self.history.held.update(each.seq for each in held)
+        for each in (*held, event):
+            self._hand_over(each)
         self._check_blocked_for_good()
 
     def _hand_over(self, event: Event) -> None:
@@ -151,10 +154,18 @@ class Execution:
         if is_mark(event):
             self.context = run_context.after(self.context, event)
         elif event.type == CANCEL_REQUESTED:
-            self._root.cancel()
+            self._cancel()
         else:
             self._complete(event)
-        self._run()
+        if event.seq not in self.history.held:
+            self._run()
+
+    def _cancel(self) -> None:
+        if self.outcome is not None:
+            # It came to its end in memory alone, with a worker that died: the end was not
+            # recorded, and the cancellation was.
+            self.outcome = Cancelled()
+        self._root.cancel()
 
     def _complete(self, event: Event) -> None:
         command = self.open.pop(event.key, None)

@@ -42,7 +42,7 @@ class StepWork:
         if next_at <= run.engine.clock.now():
             self._begin()
         else:
-            self._timer = run.engine.clock.call_at(next_at, self._begin)
+            self._timer = run.call_at(next_at, command.key, self._begin)
 
     @property
     def under_way(self) -> bool:
@@ -166,4 +166,4 @@ class StepWork:
         next_at = engine.clock.now() + delay
         self.due_at = next_at
         self._run.step_retrying(self._command, error, self._attempts, next_at)
-        self._timer = engine.clock.call_at(next_at, self._begin)
+        self._timer = self._run.call_at(next_at, self._command.key, self._begin)

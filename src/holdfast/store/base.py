@@ -90,7 +90,7 @@ class Mail:
 
     id: int
     run_id: str
-    kind: Literal["event", "ended", "cancel", "pause"]
+    kind: Literal["event", "ended", "cancel", "pause", "resume"]
     key: str
     message: Message | None
     ended: Event | None

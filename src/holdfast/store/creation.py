@@ -21,8 +21,8 @@ WHERE workflow = ? AND key = ? AND continued_as IS NULL AND replaced_by IS NULL
 BY_ID = "SELECT id FROM runs WHERE id = ?"
 INSERT = """
 INSERT INTO runs (id, workflow, version, key, parent_id, forked_from, status, due_at, created_at,
-                  run_limit, lane, lane_limit, first_message)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(id), 0) + 1 FROM messages))
+                  run_limit, lane, lane_limit, admitted, first_message)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(id), 0) + 1 FROM messages))
 """
 
 
@@ -46,8 +46,8 @@ def create(tx: Transaction, new: NewRun) -> Status:
 
 def insert_row(tx: Transaction, new: NewRun, forked_from: str | None) -> Status:
     """The run's row: admitted at once, or queued if its workflow or lane is full."""
-    admitted = lanes.has_room(tx, new.workflow, new.run_limit, new.lane, new.lane_limit)
-    status: Status = "pending" if admitted else "queued"
+    limits = (new.workflow, new.run_limit, new.lane, new.lane_limit)
+    status, admitted = lanes.place_for(tx, *limits, due=new.due_at <= new.created_at)
     tx.execute(
         INSERT,
         (
@@ -63,10 +63,11 @@ def insert_row(tx: Transaction, new: NewRun, forked_from: str | None) -> Status:
             new.run_limit,
             new.lane,
             new.lane_limit,
+            admitted,
         ),
     )
     set_attributes(tx, new.id, new.attributes)
-    tx.due = tx.due or admitted
+    tx.due = tx.due or status == "pending"
     return status
 
 

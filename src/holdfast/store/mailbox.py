@@ -23,7 +23,7 @@ END_OF: Final = "@run/"
 
 INSERT_MAIL = "INSERT INTO inbox (run_id, kind, key, message, ref) VALUES (?, ?, ?, ?, ?)"
 WAKE = """
-UPDATE runs SET due_at = ? WHERE id = ? AND owner IS NULL AND status IN ('pending', 'waiting')
+UPDATE runs SET due_at = ? WHERE id = ? AND owner IS NULL AND status = 'waiting'
 """
 EARLIER_MESSAGES = """
 SELECT m.id, m.payload FROM messages m, runs r
@@ -93,6 +93,12 @@ def tell_waiting(tx: Transaction, run_id: str) -> None:
 def request(tx: Transaction, run_id: str, kind: str, at: float) -> None:
     """Leave a request for the run's owner."""
     _post(tx, run_id, kind, "", at=at)
+
+
+def withdraw_requests(tx: Transaction, run_id: str, *kinds: str) -> None:
+    """Remove requests that were carried out, or that another has made pointless."""
+    for kind in kinds:
+        tx.execute("DELETE FROM inbox WHERE run_id = ? AND kind = ?", (run_id, kind))
 
 
 def _post(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.errors import LeaseLost
 from holdfast.records import COMPLETIONS, Run, Worker
-from holdfast.store import creation, queries
+from holdfast.store import creation, lanes, projections, queries
 from holdfast.store.base import Claim, Created, NewRun
 from holdfast.store.writer import Transaction
 
@@ -24,7 +24,7 @@ DUE = """
 SELECT id FROM runs
 WHERE workflow = ? AND due_at <= ? AND owner IS NULL AND status IN ('pending', 'waiting')
   AND crashes < 2
-ORDER BY due_at LIMIT ?
+ORDER BY due_at, rowid LIMIT ?
 """
 # A run that two workers have died with is a suspect. A worker has one of them in hand at a time,
 # until it gets on: those that were only there when another killed the worker are not blamed.
@@ -47,7 +47,7 @@ LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ?"
 TAKE = """
 UPDATE runs SET owner = ?, fence = fence + 1, status = 'running', due_at = NULL,
   claim_seq = max(claim_seq, ?),
-  started_at = coalesce(started_at, ?)
+  started_at = coalesce(started_at, ?), begun_at = coalesce(begun_at, ?)
 WHERE id = ? RETURNING fence, crashes
 """
 ORPHAN = """
@@ -133,7 +133,16 @@ def claim(
         if len(due) < limit:
             rows = tx.execute(DUE, (workflow, now, limit - len(due)))
             due += [str(row[0]) for row in rows]
-    return [_take(tx, _existing(tx, run_id), worker, now) for run_id in due]
+    return [
+        _take(tx, _existing(tx, run_id), worker, now)
+        for run_id in due
+        if _may_go_on(tx, run_id, now)
+    ]
+
+
+def _may_go_on(tx: Transaction, run_id: str, now: float) -> bool:
+    """Whether a run that is due may be handed out: what was asked of it comes first."""
+    return projections.do_what_was_asked(tx, run_id, now) and lanes.admit(tx, run_id)
 
 
 def _next_suspect(
@@ -171,7 +180,7 @@ def _bury(tx: Transaction, worker_id: str, now: float) -> None:
 
 def _take(tx: Transaction, run: Run, worker: Worker, now: float) -> Claim:
     last = tx.last_seq.get(run.id) or tx.execute(LAST_SEQ, (run.id,)).fetchone()[0]
-    fence, crashes = tx.execute(TAKE, (worker.id, last, now, run.id)).fetchone()
+    fence, crashes = tx.execute(TAKE, (worker.id, last, now, now, run.id)).fetchone()
     return Claim(run, fence, crashes)
 
 

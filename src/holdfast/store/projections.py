@@ -20,6 +20,7 @@ from holdfast.records import (
     RUN_COMPLETED,
     RUN_FAILED,
     RUN_PAUSED,
+    RUN_RESUMED,
     RUN_STUCK,
     STREAM_WRITTEN,
     WAIT_CREATED,
@@ -42,12 +43,33 @@ LAST_SEQ = """
 SELECT max(claim_seq, coalesce((SELECT max(seq) FROM events WHERE run_id = runs.id), 0))
 FROM runs WHERE id = ?
 """
-PARK = "UPDATE runs SET status = ?, error = ?, owner = NULL, due_at = NULL WHERE id = ?"
-
-
-REVIVE = """
-UPDATE runs SET status = ?, due_at = ?, owner = NULL, error = NULL, finished_at = NULL, crashes = 0
+# A run that has not begun keeps its moment: a delay is not lost by a pause.
+PARK = """
+UPDATE runs SET status = ?, error = ?, owner = NULL,
+  due_at = CASE WHEN begun_at IS NULL THEN due_at END
 WHERE id = ?
+"""
+GO_ON = "UPDATE runs SET status = 'waiting', due_at = ? WHERE id = ?"
+REVIVE = """
+UPDATE runs SET status = 'waiting', due_at = ?, error = NULL, crashes = 0 WHERE id = ?
+"""
+BEGUN = "SELECT due_at, begun_at IS NOT NULL FROM runs WHERE id = ?"
+IN_LAST_LIFE = "SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ? AND type = 'run.retried'"
+CANCELLING = (
+    "SELECT 1 FROM events WHERE run_id = ? AND seq > ? AND type = 'cancel.requested' LIMIT 1"
+)
+LAST_EVENT = "SELECT type, meta FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
+REQUESTS = """
+SELECT kind FROM inbox WHERE run_id = ? AND kind IN ('cancel', 'pause', 'resume')
+"""
+MAY_GO_ON = "SELECT status IN ('pending', 'waiting') FROM runs WHERE id = ?"
+# Children that the body of a run waits for; not runs that it has started and then waits for.
+OPEN_CHILDREN = """
+SELECT child.id FROM waits w
+JOIN runs child ON child.id = substr(w.name, 6) AND child.parent_id = w.run_id
+WHERE w.run_id = ? AND substr(w.name, 1, 5) = '@run/' AND child.finished_at IS NULL
+  AND EXISTS (SELECT 1 FROM events e
+              WHERE e.run_id = w.run_id AND e.key = w.key AND e.type = 'child.started')
 """
 
 
@@ -55,10 +77,10 @@ def write(tx: Transaction, events: Sequence[Event]) -> None:
     """Add events whose place was checked to their journal, and everything that follows."""
     for event in events:
         tx.rows.append(rows.row(tx, event))
+        tx.last_seq[event.run_id] = event.seq
         project = BY_TYPE.get(event.type)
         if project is not None:
-            project(tx, event)
-        tx.last_seq[event.run_id] = event.seq
+            project(tx, event)  # which may add an event of its own, behind this one
 
 
 def write_unowned(
@@ -70,22 +92,102 @@ def write_unowned(
     write(tx, [Event(run_id, last + 1, type, "", at, json.dumps(facts))])
 
 
+# --- what others ask of a run ---------------------------------------------------------------
+#
+# The owner of a run carries requests out; they are left in its inbox. A run that nobody owns is
+# changed here. A worker may die, give the run back or park it with requests in the inbox: then
+# they are carried out with the parking, or before the run is handed out again. So nobody ever
+# goes on with a run before what was asked of it is in its journal.
+
+
 def cancel(tx: Transaction, run: Run, at: float) -> None:
-    """Cancel a run that has not ended; at once if there is nothing to clean up."""
-    never_ran = run.status in ("queued", "pending") and run.started_at is None
-    if never_ran or run.status == "stuck":
+    """Cancel a run that has not ended: at once if it has nothing to clean up.
+
+    Its body is told at the point where it stopped: nothing is begun but what it does because of
+    the cancellation. Asked twice is asked once, for the second would interrupt the cleaning up.
+    """
+    if run.owner is not None:
+        mailbox.request(tx, run.id, "cancel", at)
+    elif not _begun(tx, run.id) or run.status == "stuck":
         # Nothing to clean up, or no code that could: there is no body to run `finally` in.
-        write_unowned(tx, run.id, RUN_CANCELLED, at, {"requested_at": at})
+        end_at_once(tx, run.id, at, {"requested_at": at})
+    else:
+        if not is_cancelling(tx, run.id):
+            write_unowned(tx, run.id, CANCEL_REQUESTED, at, {"held": _held(tx, run.id)})
+        tx.execute(GO_ON, (at, run.id))
+        tx.due = True
+
+
+def pause(tx: Transaction, run: Run, at: float) -> None:
+    """Pause a run that may go on: nothing new is begun."""
+    if run.owner is not None:
+        mailbox.withdraw_requests(tx, run.id, "resume")
+        mailbox.request(tx, run.id, "pause", at)
+    else:
+        write_unowned(tx, run.id, RUN_PAUSED, at, {})
+
+
+def resume(tx: Transaction, run: Run, at: float) -> None:
+    """Let a run go on that is paused or stuck, or was asked to pause and has not yet."""
+    if run.owner is not None:
+        mailbox.withdraw_requests(tx, run.id, "pause")
+        mailbox.request(tx, run.id, "resume", at)
         return
-    if run.status == "paused":
-        tx.execute(REVIVE, ("waiting", at, run.id))
-    mailbox.request(tx, run.id, "cancel", at)
+    write_unowned(tx, run.id, RUN_RESUMED, at, {"from": run.status})
+    due_at, begun = tx.execute(BEGUN, (run.id,)).fetchone()
+    if begun:
+        tx.execute(REVIVE, (at, run.id))
+        tx.due = True
+    else:
+        lanes.enter(tx, run.id, due_at or at, at)
+
+
+def do_what_was_asked(tx: Transaction, run_id: str, at: float) -> bool:
+    """Carry out the requests left for a run whose owner is gone; False if it may not go on."""
+    asked = {str(row[0]) for row in tx.execute(REQUESTS, (run_id,))}
+    if not asked:
+        return True
+    mailbox.withdraw_requests(tx, run_id, *asked)
+    run = queries.get(tx.connection, run_id)
+    assert run is not None, run_id
+    if "cancel" in asked:
+        cancel(tx, run, at)
+    elif "pause" in asked and run.status not in ("paused", "stuck"):
+        pause(tx, run, at)
+    elif "resume" in asked and run.status == "paused":
+        resume(tx, run, at)
+    return bool(tx.execute(MAY_GO_ON, (run_id,)).fetchone()[0])
+
+
+def end_at_once(tx: Transaction, run_id: str, at: float, facts: dict[str, Any]) -> None:
+    """Cancel a run without its body: it has none, or none that could do anything about it."""
+    write_unowned(tx, run_id, RUN_CANCELLED, at, {**facts, "at_once": True})
+
+
+def is_cancelling(tx: Transaction, run_id: str) -> bool:
+    """Whether the run was cancelled and is on its way to its end, in this life of its."""
+    tx.flush()
+    retried = tx.execute(IN_LAST_LIFE, (run_id,)).fetchone()[0]
+    return tx.execute(CANCELLING, (run_id, retried)).fetchone() is not None
+
+
+def _begun(tx: Transaction, run_id: str) -> bool:
+    """Whether any worker has had the run since it was made, or last retried."""
+    return bool(tx.execute(BEGUN, (run_id,)).fetchone()[1])
+
+
+def _held(tx: Transaction, run_id: str) -> list[int]:
+    """What was recorded while the run was being paused, and its body has not seen."""
+    type, meta = tx.execute(LAST_EVENT, (run_id,)).fetchone()
+    return json.loads(meta).get("held", []) if type == RUN_PAUSED else []
 
 
 def _run_ended(tx: Transaction, event: Event) -> None:
     status = event.type.removeprefix("run.")
     facts = event.facts
     tx.execute(END, (status, _summary(facts), event.at, event.run_id))
+    if "at_once" in facts:  # with no body that would have told its children
+        _cancel_children(tx, event.run_id, event.at)
     for table in ("waits", "inbox", "webhooks"):
         tx.execute(f"DELETE FROM {table} WHERE run_id = ?", (event.run_id,))  # noqa: S608
     tx.ended[event.run_id] = event
@@ -93,6 +195,14 @@ def _run_ended(tx: Transaction, event: Event) -> None:
     lanes.admit_next(tx, event.run_id, event.at)
     if "handler" in facts:
         _create_once(tx, new_run_from(facts["handler"], event.at))
+
+
+def _cancel_children(tx: Transaction, run_id: str, at: float) -> None:
+    tx.flush()
+    for (child_id,) in tx.execute(OPEN_CHILDREN, (run_id,)).fetchall():
+        child = queries.get(tx.connection, child_id)
+        assert child is not None, child_id
+        cancel(tx, child, at)
 
 
 def _summary(facts: dict[str, Any]) -> str | None:
@@ -107,11 +217,12 @@ def _run_parked(tx: Transaction, event: Event) -> None:
     status = event.type.removeprefix("run.")
     tx.execute(PARK, (status, _summary(event.facts), event.run_id))
     tx.ended[event.run_id] = event  # whoever waits for its end should look
-    tx.execute("DELETE FROM inbox WHERE run_id = ? AND kind = 'pause'", (event.run_id,))
+    mailbox.withdraw_requests(tx, event.run_id, "pause")
+    do_what_was_asked(tx, event.run_id, event.at)
 
 
 def _cancel_requested(tx: Transaction, event: Event) -> None:
-    tx.execute("DELETE FROM inbox WHERE run_id = ? AND kind = 'cancel'", (event.run_id,))
+    mailbox.withdraw_requests(tx, event.run_id, "cancel", "pause", "resume")
 
 
 def _wait_created(tx: Transaction, event: Event) -> None:

@@ -7,6 +7,7 @@ an event of its own and with its fence raised, as if we had claimed it for a mom
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from holdfast.errors import NotFound, Refused
@@ -14,8 +15,6 @@ from holdfast.records import (
     CHILD_ENDED,
     CHILD_STARTED,
     COMPLETIONS,
-    RUN_PAUSED,
-    RUN_RESUMED,
     RUN_RETRIED,
     RUN_STUCK,
     WAIT_CREATED,
@@ -28,6 +27,11 @@ from holdfast.store.base import NewRun
 from holdfast.store.writer import Transaction
 
 LIMITS = "SELECT run_limit, lane, lane_limit FROM runs WHERE id = ?"
+REQUESTED = "SELECT 1 FROM inbox WHERE run_id = ? AND kind = ? LIMIT 1"
+NOT_BEGUN = """
+UPDATE runs SET begun_at = NULL, admitted = (run_limit IS NULL AND lane_limit IS NULL)
+WHERE id = ?
+"""
 
 
 def request(tx: Transaction, run_id: str, kind: Literal["cancel", "pause"], at: float) -> None:
@@ -44,24 +48,27 @@ def request(tx: Transaction, run_id: str, kind: Literal["cancel", "pause"], at: 
 
 
 def _pause(tx: Transaction, run: Run, at: float) -> None:
-    if run.status == "paused":
+    if run.status == "paused" or _requested(tx, run.id, "pause"):
         return
     if run.status == "stuck":
         raise Refused(f"{run.id} is stuck: it does not go on by itself anyway")
-    if run.owner is not None:
-        mailbox.request(tx, run.id, "pause", at)
-    else:
-        projections.write_unowned(tx, run.id, RUN_PAUSED, at, {})
+    if _requested(tx, run.id, "cancel") or projections.is_cancelling(tx, run.id):
+        raise Refused(f"{run.id} is being cancelled: it can't be paused any more")
+    projections.pause(tx, run, at)
 
 
 def resume(tx: Transaction, run_id: str, at: float) -> None:
-    """Let a paused or stuck run go on."""
+    """Let a paused or stuck run go on, or one that is about to pause."""
     run = _existing(tx, run_id)
-    if run.status not in ("paused", "stuck"):
+    if run.status in ("paused", "stuck") or _requested(tx, run_id, "pause"):
+        projections.resume(tx, run, at)
+    else:
         raise Refused(f"{run_id} is {run.status}, not paused or stuck")
-    projections.write_unowned(tx, run.id, RUN_RESUMED, at, {"from": run.status})
-    tx.execute(projections.REVIVE, ("waiting", at, run_id))
-    tx.due = True
+
+
+def _requested(tx: Transaction, run_id: str, kind: str) -> bool:
+    """Whether a request waits for the run's owner, or the next one."""
+    return tx.execute(REQUESTED, (run_id, kind)).fetchone() is not None
 
 
 def retry(tx: Transaction, run_id: str, at: float) -> None:
@@ -74,15 +81,13 @@ def retry(tx: Transaction, run_id: str, at: float) -> None:
     void: list[int] = history[-1].facts.get("caused_by", [])
     facts = {"void": void, "failed_seq": history[-1].seq}
     projections.write_unowned(tx, run.id, RUN_RETRIED, at, facts)
-    limits = tx.execute(LIMITS, (run_id,)).fetchone()
-    status = "pending" if lanes.has_room(tx, run.workflow, *limits) else "queued"
-    tx.execute(projections.REVIVE, (status, at, run_id))
+    tx.execute(NOT_BEGUN, (run_id,))
+    lanes.enter(tx, run_id, at, at)
     for event in history:
         if event.seq in void and event.type == CHILD_ENDED:
             _retry_child(tx, event.facts["run_id"], at)
     reopen(tx, run_id, [event for event in history if event.seq not in void])
     approvals.reopen(tx, run_id)
-    tx.due = True
 
 
 def _retry_child(tx: Transaction, child_id: str, at: float) -> None:
@@ -93,7 +98,13 @@ def _retry_child(tx: Transaction, child_id: str, at: float) -> None:
 
 
 def fork(tx: Transaction, new: NewRun, source: str, history: Sequence[Event]) -> str:
-    """Create a run with a journal of its own, begun with what another one recorded."""
+    """Create a run with a journal of its own, begun with what another one recorded.
+
+    It counts towards the limits that its source was started with, unless it brings its own.
+    """
+    if new.run_limit is None and new.lane_limit is None:
+        run_limit, lane, lane_limit = tx.execute(LIMITS, (source,)).fetchone()
+        new = replace(new, run_limit=run_limit, lane=lane, lane_limit=lane_limit)
     creation.insert_row(tx, new, forked_from=source)
     for event in history:
         tx.rows.append(events.row(tx, event))
