@@ -72,8 +72,8 @@ async def test_200_parallel_calls_against_room_for_20() -> None:
 
 def test_processes_share_a_budget(tmp_path: Path) -> None:
     with FakeProvider(full) as fake:
-        workers = [_worker(fake.url, 100, tmp_path / "store.db") for _ in range(2)]
-        told = [json.loads(worker.communicate()[0]) for worker in workers]
+        workers = [worker(fake.url, 100, tmp_path / "store.db") for _ in range(2)]
+        told = [json.loads(one.communicate()[0]) for one in workers]
         assert sum(one["done"] for one in told) == fake.hits == 20
         assert sum(one["refused"] for one in told) == 180
 
@@ -86,12 +86,12 @@ def test_kill_9_leaves_no_room_lost_and_none_too_much(tmp_path: Path) -> None:
 
     store = tmp_path / "store.db"
     with FakeProvider(slow) as fake:
-        worker = _worker(fake.url, 5, store)
+        killed = worker(fake.url, 5, store)
         until(lambda: fake.hits == 5)
-        os.kill(worker.pid, signal.SIGKILL)
-        worker.communicate()
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.communicate()
     with FakeProvider(full) as fake:
-        told = json.loads(_worker(fake.url, 50, store).communicate()[0])
+        told = json.loads(worker(fake.url, 50, store).communicate()[0])
         assert told == {"done": 15, "refused": 35}
         assert fake.hits == 15
 
@@ -106,7 +106,7 @@ def test_kill_9_leaves_no_room_lost_and_none_too_much(tmp_path: Path) -> None:
     asyncio.run(look())
 
 
-def _worker(url: str, number: int, store: Path) -> subprocess.Popen[str]:
+def worker(url: str, number: int, store: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(WORKER), url, str(number)],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "HOLDFAST_STORE": str(store)},

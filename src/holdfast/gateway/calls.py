@@ -14,6 +14,7 @@ from typing import Any, Unpack, cast
 
 from typing_extensions import TypedDict
 
+from holdfast.durations import Duration, seconds
 from holdfast.errors import UsageError
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.messages import Message, TextPart
@@ -41,10 +42,12 @@ class Options(TypedDict, total=False):
     user: str
     extra: dict[str, dict[str, Any]]
     tags: Sequence[str]
+    budget_wait: Duration
+    """How long to wait for room in a budget that calls in flight hold."""
     gateway: Gateway
 
 
-_BESIDE = frozenset(("gateway", "tags"))
+_BESIDE = frozenset(("gateway", "tags", "budget_wait"))
 """Options that are no part of the request."""
 _default: Gateway | None = None
 _of_stores: dict[Path, Gateway] = {}
@@ -126,10 +129,19 @@ async def perform(request: Request, options: Options) -> Reply:
     tags = (*_tags.get(), *options.get("tags", ()))
     durable = interceptor()
     if durable is not None:
+        if "budget_wait" in options:
+            raise UsageError(
+                "budget_wait is for calls in steps and outside of workflows",
+                hint="in a workflow body the time of [gateway.timeouts] budget counts",
+            )
         name = f"generate_text {request.model}"
         return await durable(name, call_model, (request, tags))
     gateway = options.get("gateway") or default_gateway()
-    return await gateway.call(request, tags=tags)
+    return await gateway.call(request, tags=tags, budget_wait=_budget_wait(options))
+
+
+def _budget_wait(options: Options) -> float | None:
+    return seconds(options["budget_wait"]) if "budget_wait" in options else None
 
 
 async def call_model(asked: tuple[Request, tuple[str, ...]]) -> Reply:
@@ -160,7 +172,9 @@ def stream_text(
     async def start(on_event: Any) -> Reply:
         if interceptor() is not None:
             return await perform(request, options)
-        return await (gateway or default_gateway()).call(request, tags=tags, on_event=on_event)
+        return await (gateway or default_gateway()).call(
+            request, tags=tags, on_event=on_event, budget_wait=_budget_wait(options)
+        )
 
     return ReplyStream(start)
 

@@ -29,12 +29,14 @@ from holdfast.tables import DURATION, build
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to wait: for the connection, the first token, the next bytes, and in all."""
+    """Seconds to wait: for room in a budget that calls in flight hold, for the connection, the
+    first token, the next bytes, and in all."""
 
     connect: float = field(default=10.0, metadata=DURATION)
     first_token: float = field(default=120.0, metadata=DURATION)
     idle: float = field(default=60.0, metadata=DURATION)
     total: float = field(default=600.0, metadata=DURATION)
+    budget: float = field(default=300.0, metadata=DURATION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,19 +86,25 @@ class Dispatcher:
         idempotency_key: str | None = None,
         durable: bool = True,
         wait_for_end: bool = True,
+        budget_wait: float | None = None,
     ) -> CallEnd | Earlier:
-        """Make the call, or find the earlier one with its key; raises what it failed with."""
+        """Make the call, or find the earlier one with its key; raises what it failed with.
+
+        `budget_wait`: seconds to wait for room in a budget, if not those of the configuration.
+        """
+        wait = self._config.timeouts.budget if budget_wait is None else budget_wait
         scopes = scopes_of(start, self._config.budgets)
         limits = limits_of(scopes, self._config.budgets)
         tally = Tally(
             start, self._prices, limits,
             default_max=self._config.default_max_tokens, on_its_way=self._config.cut_allowance,
+            budget_wait=wait,
         )  # fmt: skip
         worst = tally.worst(candidates[0], work.size(candidates[0]))
         try:
             begun = await self._ledger.begin(
                 start, scopes=scopes, limits=limits, usd=worst.usd, tokens=worst.tokens,
-                durable=durable,
+                durable=durable, wait=wait,
             )  # fmt: skip
         except asyncio.CancelledError as error:
             # It may have begun all the same: give back what it holds.
@@ -241,8 +247,9 @@ class Dispatcher:
         needed = tally.needed(candidate, size)
         if needed != tally.held:
             await self._ledger.hold(
-                tally.start.id, limits=tally.limits, usd=needed.usd, tokens=needed.tokens
-            )
+                tally.start.id, limits=tally.limits, usd=needed.usd, tokens=needed.tokens,
+                keep=tally.unavoidable(), wait=tally.budget_wait,
+            )  # fmt: skip
             tally.held = needed
 
     def _circuit(self, candidate: Candidate) -> Circuit:

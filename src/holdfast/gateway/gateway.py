@@ -73,6 +73,7 @@ class Gateway:
         tags: tuple[str, ...] = (),
         key: str | None = None,
         on_event: OnEvent | None = None,
+        budget_wait: float | None = None,
     ) -> Reply:
         """Make one call; with `on_event` its events are handed on as they come."""
         step = current_step()
@@ -104,8 +105,9 @@ class Gateway:
                 prompt=keep(asked) if keep else None,
             )
             end = await self.dispatcher.run(
-                start, candidates, work, idempotency_key=key, durable=key is not None
-            )
+                start, candidates, work, idempotency_key=key, durable=key is not None,
+                budget_wait=budget_wait,
+            )  # fmt: skip
             if isinstance(end, CallEnd):
                 assert work.completion is not None
                 return _reply(start, end, work.completion)

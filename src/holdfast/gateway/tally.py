@@ -56,8 +56,9 @@ class Tally:
         *,
         default_max: int,
         on_its_way: int,
+        budget_wait: float,
     ) -> None:
-        self.start, self.limits = start, limits
+        self.start, self.limits, self.budget_wait = start, limits, budget_wait
         self._book, self._default_max, self._on_its_way = prices, default_max, on_its_way
         self._began = time.perf_counter()
         self._candidate: Candidate | None = None
@@ -102,10 +103,15 @@ class Tally:
             return self._worst
         return self._lost.plus(self._worst).plus(self.beside)
 
+    def unavoidable(self) -> tuple[int, int]:
+        """What stays held whatever becomes of the next attempt."""
+        sure = self._lost.plus(self.beside)
+        return sure.usd or 0, sure.tokens
+
     def branch(self, race: Race) -> Tally:
         """The account of an attempt at the same call that runs beside others."""
         other = Tally(
-            self.start, self._book, self.limits,
+            self.start, self._book, self.limits, budget_wait=self.budget_wait,
             default_max=self._default_max, on_its_way=self._on_its_way,
         )  # fmt: skip
         other._began, other._attempts = self._began, self._attempts

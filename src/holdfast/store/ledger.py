@@ -8,6 +8,7 @@ What a call costs and which scopes it counts against is the gateway's to say.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -16,16 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.errors import StoreError
+from holdfast.errors import BudgetExceeded, StoreError
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
-from holdfast.store import ledger_keys, ledger_rates, ledger_rows, ledger_spend
+from holdfast.store import ledger_keys, ledger_queue, ledger_rates, ledger_rows, ledger_spend
+from holdfast.store.ledger_queue import Line, Waiter
 from holdfast.store.ledger_rates import Rate
 from holdfast.store.ledger_rows import Hold
 from holdfast.store.ledger_thread import LedgerThread
 from holdfast.store.owners import Owner, owners_folder
 
 T = TypeVar("T")
+_Ending = Callable[[sqlite3.Connection], Sequence[str]]
 DAY = 86400.0
+_POLL, _LONGEST_POLL = 0.02, 0.25
+"""How often the first in line looks whether another process has made room."""
 _MEMORY = ":memory:"
 
 
@@ -48,6 +53,15 @@ class Earlier:
     """Its sealed reply, if it completed and is still kept."""
 
 
+@dataclass(frozen=True, slots=True)
+class _InLine:
+    """The call waits for room, at this place, for this reason."""
+
+    number: int
+    scopes: Sequence[str]
+    full: BudgetExceeded
+
+
 class SqliteLedger:
     """Calls, spend and keys in the store at `path`; `:memory:` keeps them in this process."""
 
@@ -59,7 +73,8 @@ class SqliteLedger:
         self._replays_for = replays_for
         self._holds: dict[str, Hold] = {}
         """What calls begun here hold, as far as we know: it saves looking it up at their end."""
-        self._owed: list[Callable[[sqlite3.Connection], None]] = []
+        self._line = Line()
+        self._owed: list[_Ending] = []
         """Ends of calls that the store could not take."""
         self._thread.send(lambda c: ledger_rows.add_owner(c, self._owner.id)).result()
         self._thread.send(self._sweep).result()
@@ -78,14 +93,23 @@ class SqliteLedger:
         usd: int | None,
         tokens: int,
         durable: bool = True,
+        wait: float = 0.0,
     ) -> Begun | Earlier:
         """Record the call as started and hold its worst case (`usd` None: price unknown).
 
-        Raises BudgetExceeded if a limit could be passed, CallMismatch if the key was used for
-        another request.
+        Where calls in flight hold the room it needs, it waits for them, in the order of coming,
+        for `wait` seconds. Raises BudgetExceeded if a limit could be passed whatever they turn out
+        to cost, or the time is up; CallMismatch if the key was used for another request.
         """
+        number: int | None = None
 
-        def run(connection: sqlite3.Connection) -> Begun | Earlier:
+        def run(connection: sqlite3.Connection) -> Begun | Earlier | _InLine:
+            found = attempt(connection)
+            if number is not None and not isinstance(found, _InLine):
+                ledger_queue.leave(connection, start.id)
+            return found
+
+        def attempt(connection: sqlite3.Connection) -> Begun | Earlier | _InLine:
             if start.key is not None:
                 earlier = ledger_rows.by_key(connection, start)
                 if earlier and earlier.status == "started" and self._owner.is_dead(earlier.owner):
@@ -98,10 +122,14 @@ class SqliteLedger:
             found: list[SpendLimit] = []
             if limited or limits:
                 found = ledger_spend.merged_limits(connection, every, limits)
-            if found:
-                if not ledger_spend.fits(connection, found, usd, tokens):
-                    self._sweep(connection)  # the dead may hold what is missing
-                ledger_spend.check(connection, found, usd, tokens)
+            if found and (full := self._full(connection, found, (usd, tokens), number)):
+                if wait <= 0:
+                    raise full
+                limited_scopes = [limit.scope for limit in found]
+                place = number or ledger_queue.join(
+                    connection, limited_scopes, start.id, self._owner.id
+                )
+                return _InLine(place, limited_scopes, full)
             ledger_rows.insert(
                 connection, start, self._owner.id, scopes=every, usd=usd or 0, tokens=tokens
             )
@@ -111,67 +139,164 @@ class SqliteLedger:
         if self._owed:
             self._pay_owed()
         begun = await self._thread.submit(run, durable=durable)
+        if isinstance(begun, _InLine):
+            number = begun.number
+            begun = await self._wait_in_line(start.id, begun, run, durable=durable, wait=wait)
         if isinstance(begun, Begun):
             self._holds[start.id] = Hold(begun.scopes, usd or 0, tokens)
         return begun
 
-    async def hold(
-        self, call_id: str, *, limits: Sequence[SpendLimit] = (), usd: int | None, tokens: int
-    ) -> None:
-        """Change what a call in flight holds; raises BudgetExceeded and changes nothing."""
+    def _full(
+        self,
+        connection: sqlite3.Connection,
+        limits: Sequence[SpendLimit],
+        needed: tuple[int | None, int],
+        number: int | None,
+    ) -> BudgetExceeded | None:
+        """Why a call can't begin now, if it may later; raises if it never will."""
+        ledger_spend.check(connection, limits, *needed, settled=True)
+        scopes = [limit.scope for limit in limits]
+        for swept in (False, True):
+            try:
+                ledger_spend.check(connection, limits, *needed)
+                if ledger_queue.is_turn(connection, scopes, number):
+                    return None
+                full = BudgetExceeded(
+                    f"other calls wait for room in {scopes[0]}",
+                    hint="wait for them: [gateway.timeouts] budget",
+                    scope=scopes[0],
+                )
+            except BudgetExceeded as error:
+                full = error
+            if not swept:
+                self._sweep(connection)  # the dead may hold what is missing, or stand in line
+        ledger_spend.check(connection, limits, *needed, settled=True)  # now with what they spent
+        return full
 
-        def run(connection: sqlite3.Connection) -> None:
+    async def _wait_in_line(
+        self,
+        call_id: str,
+        line: _InLine,
+        run: Callable[[sqlite3.Connection], Begun | Earlier | _InLine],
+        *,
+        durable: bool,
+        wait: float,
+    ) -> Begun | Earlier:
+        waiter, ends = Waiter(line.scopes), time.monotonic() + wait
+        self._line.join(waiter)
+        pause, done = _POLL, False
+        try:
+            while True:
+                left = ends - time.monotonic()
+                if left <= 0:
+                    full = line.full
+                    full.message = f"{full.message}; waited {wait:g} s for calls in flight"
+                    full.args = (full.message,)
+                    raise full
+                # Others of this process need not look: who leaves wakes the next.
+                first = self._line.is_first(waiter)
+                woken = await waiter.sleep(min(left, pause) if first else left)
+                pause = _POLL if woken else min(pause * 2, _LONGEST_POLL)
+                found = await self._thread.submit(run, durable=durable)
+                if not isinstance(found, _InLine):
+                    done = True
+                    return found
+                line = found
+        finally:
+            self._line.leave(waiter)
+            if not done:
+                self._thread.send(lambda c: ledger_queue.leave(c, call_id), durable=False)
+
+    async def hold(
+        self,
+        call_id: str,
+        *,
+        limits: Sequence[SpendLimit] = (),
+        usd: int | None,
+        tokens: int,
+        keep: tuple[int, int] = (0, 0),
+        wait: float = 0.0,
+    ) -> None:
+        """Change what a call in flight holds; raises BudgetExceeded.
+
+        Where others hold the room it waits for them, `wait` seconds, and holds but `keep` of
+        nanodollars and tokens meanwhile: two that wait for one another would wait for ever.
+        """
+
+        def run(connection: sqlite3.Connection) -> BudgetExceeded | None:
             held = ledger_rows.held(connection, call_id)
             if held is None:
-                return
+                return None
             scopes, held_usd, held_tokens = held
             found = ledger_spend.merged_limits(connection, scopes, limits)
+            ledger_spend.check(connection, found, usd, tokens, settled=True)
             more = None if usd is None else usd - held_usd
-            ledger_spend.check(connection, found, more, tokens - held_tokens)
-            ledger_spend.hold(connection, scopes, (usd or 0) - held_usd, tokens - held_tokens)
-            ledger_rows.set_hold(connection, call_id, usd or 0, tokens)
+            full, now = None, (usd or 0, tokens)
+            try:
+                ledger_spend.check(connection, found, more, tokens - held_tokens)
+            except BudgetExceeded as error:
+                full, now = error, (min(keep[0], held_usd), min(keep[1], held_tokens))
+            ledger_spend.hold(connection, scopes, now[0] - held_usd, now[1] - held_tokens)
+            ledger_rows.set_hold(connection, call_id, *now)
+            return full
 
-        await self._thread.submit(run, durable=False)
+        ends, pause = time.monotonic() + wait, _POLL
+        while (full := await self._thread.submit(run, durable=False)) is not None:
+            if time.monotonic() >= ends:
+                raise full
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_POLL)
 
     async def finish(self, call_id: str, end: CallEnd, *, durable: bool = True) -> None:
         """Record how the call ended and settle its hold; a second end changes nothing."""
         ending = self._ending(call_id, end)
         try:
-            await self._thread.submit(ending, durable=durable)
+            scopes = await self._thread.submit(ending, durable=durable)
         except StoreError:
             self._owed.append(ending)
             raise
+        if self._line:
+            self._line.wake(scopes)
 
-    def finish_soon(self, call_id: str, end: CallEnd) -> Future[None]:
+    def finish_soon(self, call_id: str, end: CallEnd) -> Future[Sequence[str]]:
         """`finish` without waiting; the order of what is sent is kept."""
-        ending = self._ending(call_id, end)
+        return self._send(self._ending(call_id, end))
+
+    def _send(self, ending: _Ending) -> Future[Sequence[str]]:
         future = self._thread.send(ending, durable=True)
-        future.add_done_callback(lambda done: done.exception() and self._owed.append(ending))
+
+        def done(ended: Future[Sequence[str]]) -> None:
+            if ended.exception() is not None:
+                self._owed.append(ending)
+            elif self._line:
+                self._line.wake(ended.result())
+
+        future.add_done_callback(done)
         return future
 
     def _pay_owed(self) -> None:
         """Try again what the store could not take before: a full disk, say."""
-        while self._owed:
-            ending = self._owed.pop()
-            self._thread.send(ending).add_done_callback(
-                lambda done, ending=ending: done.exception() and self._owed.append(ending)
-            )
+        owed, self._owed = self._owed, []
+        for ending in owed:
+            self._send(ending)
 
-    def _ending(self, call_id: str, end: CallEnd) -> Callable[[sqlite3.Connection], None]:
+    def _ending(self, call_id: str, end: CallEnd) -> _Ending:
+        """Settles the call; gives the scopes where that made room."""
         known = self._holds.pop(call_id, None)
 
-        def run(connection: sqlite3.Connection) -> None:
+        def run(connection: sqlite3.Connection) -> Sequence[str]:
             held = known
             if held is None or not ledger_rows.finish(
                 connection, call_id, end, held, self._replays_for
             ):
                 held = ledger_rows.held(connection, call_id)  # it changed, or has ended already
                 if held is None:
-                    return
+                    return ()
                 ledger_rows.finish(connection, call_id, end, held, self._replays_for)
             ledger_spend.settle(
                 connection, held.scopes, (held.usd, held.tokens), (end.charge, end.charge_tokens)
             )
+            return held.scopes
 
         return run
 
@@ -191,6 +316,7 @@ class SqliteLedger:
                 call = ledger_rows.by_id(connection, call_id)
                 assert call is not None
                 settled.append(call)
+            ledger_queue.leave_all(connection, owner)
             ledger_rows.remove_owner(connection, owner)
             self._owner.forget(owner)
         ledger_rows.prune(connection)
@@ -259,6 +385,7 @@ class SqliteLedger:
     def close(self) -> None:
         """Finish what was sent, and let go of the file and of this owner's name."""
         self._pay_owed()
+        self._thread.send(lambda c: ledger_queue.leave_all(c, self._owner.id), durable=False)
         self._thread.send(lambda c: ledger_rows.remove_idle_owner(c, self._owner.id)).result()
         self._thread.close()
         self._owner.close()

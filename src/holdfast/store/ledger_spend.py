@@ -86,11 +86,20 @@ def fits(
 
 
 def check(
-    connection: sqlite3.Connection, limits: Sequence[SpendLimit], usd: int | None, tokens: int
+    connection: sqlite3.Connection,
+    limits: Sequence[SpendLimit],
+    usd: int | None,
+    tokens: int,
+    *,
+    settled: bool = False,
 ) -> None:
-    """Raise BudgetExceeded for the first limit that could be passed."""
+    """Raise BudgetExceeded for the first limit that could be passed.
+
+    With `settled` what calls in flight hold is not counted: what does not fit then never will.
+    """
     for limit in limits:
         now = read(connection, limit.scope)
+        held_usd, held_tokens = (0, 0) if settled else (now.reserved_usd, now.reserved_tokens)
         if limit.usd is not None:
             if usd is None:
                 raise BudgetExceeded(
@@ -99,9 +108,9 @@ def check(
                     scope=limit.scope,
                     limit=_usd(limit.usd),
                 )
-            if now.usd + now.reserved_usd + usd > limit.usd:
+            if now.usd + held_usd + usd > limit.usd:
                 raise _over(limit.scope, "usd", (limit.usd, now.usd, now.reserved_usd, usd))
-        if limit.tokens is not None and now.tokens + now.reserved_tokens + tokens > limit.tokens:
+        if limit.tokens is not None and now.tokens + held_tokens + tokens > limit.tokens:
             raise _over(
                 limit.scope, "tokens", (limit.tokens, now.tokens, now.reserved_tokens, tokens)
             )
@@ -165,7 +174,7 @@ def _over(scope: str, unit: str, amounts: tuple[int, int, int, int]) -> BudgetEx
     return BudgetExceeded(
         f"{scope} may spend {shown[0]}: {shown[1]} is spent, {shown[2]} is held by calls in"
         f" flight, and this call could cost {shown[3]}",
-        hint="raise the limit, set a smaller max_tokens, or wait for calls in flight to end",
+        hint="raise the limit, set a smaller max_tokens, or wait longer for calls in flight",
         scope=scope,
         unit=unit,
         limit=values[0],

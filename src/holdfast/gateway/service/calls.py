@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.durations import seconds
 from holdfast.errors import CallMismatch, HoldfastError, UsageError
 from holdfast.gateway.formats.base import Format
 from holdfast.gateway.formats.wire import Json
@@ -53,6 +54,17 @@ class Client:
         if not 0 < len(given) <= _MAX_KEY:
             raise UsageError(f"an Idempotency-Key has 1 to {_MAX_KEY} characters")
         return f"{self.key.id}:{given}"
+
+    @property
+    def budget_wait(self) -> float | None:
+        """How long the client wants to wait for room in a budget; at most a day."""
+        given = self.headers.get("x-holdfast-budget-wait")
+        if given is None:
+            return None
+        try:
+            return min(seconds(float(given)), 86400.0)
+        except ValueError:
+            raise UsageError("x-holdfast-budget-wait should be a number of seconds") from None
 
     def request_hash(self) -> str:
         text = json.dumps(self.body, sort_keys=True, separators=(",", ":"))
@@ -179,6 +191,7 @@ class ServiceCalls:
                 end = await gateway.dispatcher.run(
                     start, candidates, work, idempotency_key=call_key and _outward(call_key),
                     durable=call_key is not None, wait_for_end=call_key is not None,
+                    budget_wait=client.budget_wait,
                 )  # fmt: skip
             except HoldfastError as error:
                 if not sink.started:
