@@ -2,11 +2,25 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from holdfast import RunStuck, UsageError, patched, sleep, start, step, wait_for_event, workflow
+from holdfast import (
+    RunStuck,
+    Settings,
+    UsageError,
+    now,
+    patched,
+    random,
+    sleep,
+    start,
+    step,
+    uuid4,
+    wait_for_event,
+    workflow,
+)
 from holdfast.records import RUN_STUCK
 from holdfast.runtime.definitions import Workflow, code_version, registered
 from holdfast.testing import Harness
@@ -203,3 +217,35 @@ def test_two_workflows_of_one_name_are_refused():
     workflow(spaces[0]["same"])
     with pytest.raises(UsageError, match="two workflows are named 'same'"):
         workflow(spaces[1]["same"])
+
+
+async def test_a_first_step_called_again_after_a_crash_is_given_the_same_time_and_chance():
+    """The worker dies before anything but the claim is on disk."""
+    seen: list[tuple[str, float, str]] = []
+    begun = asyncio.Event()
+
+    @step
+    async def pay(at: str, chance: float, id: str) -> str:
+        seen.append((at, chance, id))
+        begun.set()
+        if len(seen) < 3:
+            await asyncio.Event().wait()
+        return at
+
+    @workflow
+    async def invoice() -> str:
+        return await pay(now().isoformat(), random(), str(uuid4()))
+
+    # What nothing waits for (the run began, the step began) is never written.
+    async with Harness(settings=Settings(unhurried_seconds=3600)) as harness:
+        run = await start(invoice)
+        for _ in range(2):
+            await begun.wait()
+            begun.clear()
+            assert [event.type for event in await run.events()] == ["run.created"]
+            harness.clock.advance(harness.clock.now() + 60)
+            await harness.crash()
+        assert await run.result() == seen[0][0]
+        assert len(seen) == 3 and len(set(seen)) == 1
+        [began] = [event for event in await run.events() if event.type == "run.started"]
+        assert datetime.fromtimestamp(began.at, UTC).isoformat() == seen[0][0]

@@ -91,6 +91,8 @@ class ActiveRun:
         self.gone = False
         """Ended, parked, given back or lost: whatever still happens is of no consequence."""
         self._crashes = claim.crashes
+        assert claim.run.started_at is not None, claim.run.id
+        self._claimed_at = claim.run.started_at
         self._journal = journal
         self._seq = journal[-1].seq
         self._at = journal[-1].at
@@ -131,8 +133,11 @@ class ActiveRun:
         starts = (event.at for event in self._journal if event.type == RUN_STARTED)
         began_at = next(starts, None)
         if began_at is None:
-            self.record(RUN_STARTED, lazy=True)
-        self._began_at = self._at if began_at is None else began_at
+            # When the run was first claimed, which is on disk with the claim: a worker that dies
+            # before the event is there must not leave the next one another time to begin with.
+            began_at = max(self._journal[0].at, self._claimed_at)
+            self.record(RUN_STARTED, at=began_at, lazy=True)
+        self._began_at = began_at
         self._rebuild()
 
     def _rebuild(self) -> None:
@@ -169,6 +174,7 @@ class ActiveRun:
         facts: str = "{}",
         value: bytes | None = None,
         *,
+        at: float | None = None,
         lazy: bool = False,
     ) -> None:
         """Append an event; once it is on disk, whoever it concerns is told.
@@ -177,7 +183,8 @@ class ActiveRun:
         """
         self._seq += 1
         self._at = max(self._at, self.engine.clock.now())
-        self._unwritten.append(Event(self.id, self._seq, type, key, self._at, facts, value))
+        moment = self._at if at is None else at
+        self._unwritten.append(Event(self.id, self._seq, type, key, moment, facts, value))
         if lazy:
             self.engine.write_soon(self)
         else:

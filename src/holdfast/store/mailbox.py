@@ -3,14 +3,19 @@
 A message is kept, and offered to every open wait it fits, now and later: to waits that open
 after it was sent, too, as long as their run was there. A run takes each message at most once.
 `match` is checked here; a `where` predicate is code and is checked by the run's owner.
+
+A wait has few messages on offer at a time, the oldest it fits, and gets the next when those were
+refused; where to go on is remembered. So what a wait costs does not grow with the messages that
+lie there, nor with those that were taken before.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from holdfast.errors import CorruptEvent
 from holdfast.records import RUN_ENDS, Event, Message
@@ -20,17 +25,47 @@ from holdfast.store.writer import Transaction
 
 END_OF: Final = "@run/"
 """Prefix of the wait for the end of a run."""
+AFTER_A_REFUSAL: Final = 16
+"""Messages on offer once a wait has refused one: its predicate may be looking for a rare one."""
 
 INSERT_MAIL = "INSERT INTO inbox (run_id, kind, key, message, ref) VALUES (?, ?, ?, ?, ?)"
 WAKE = """
 UPDATE runs SET due_at = ? WHERE id = ? AND owner IS NULL AND status = 'waiting'
 """
-EARLIER_MESSAGES = """
-SELECT m.id, m.payload FROM messages m, runs r
-WHERE r.id = ?1 AND m.name = ?2 AND m.id >= r.first_message
-  AND (m.run_id IS NULL OR m.run_id = ?1)
-  AND NOT EXISTS (SELECT 1 FROM receipts WHERE run_id = ?1 AND message = m.id)
+OPEN = """
+INSERT OR REPLACE INTO waits (run_id, key, name, lane, match) VALUES (?, ?, ?, ?, ?)
+"""
+CLOSE = "DELETE FROM waits WHERE run_id = ? AND key = ? RETURNING name, match, first_offer"
+WAITS_OF_RUN = """
+SELECT run_id, key, match,
+  EXISTS (SELECT 1 FROM inbox i WHERE i.run_id = w.run_id AND i.key = w.key)
+FROM waits w WHERE run_id = ? AND name = ?
+"""
+WAITS_OF_ANY = """
+SELECT run_id, key, match,
+  EXISTS (SELECT 1 FROM inbox i WHERE i.run_id = w.run_id AND i.key = w.key)
+FROM waits w WHERE name = ? AND lane = ?
+"""
+OFFERED = """
+UPDATE waits SET first_offer = coalesce(first_offer, ?), last_offer = ? WHERE run_id = ? AND key = ?
+"""
+BEGIN_AFTER = """
+SELECT coalesce(
+  (SELECT message FROM taken WHERE run_id = runs.id AND name = ? AND match = ?), first_message - 1)
+FROM runs WHERE id = ?
+"""
+TAKEN = "INSERT OR REPLACE INTO taken VALUES (?, ?, ?, ?)"
+# Sent to one run, or to all: two places in the index.
+LATER_MESSAGES = """
+SELECT m.id, m.payload FROM messages m
+WHERE m.name = ? AND m.run_id IS ? AND m.id > ?
+  AND NOT EXISTS (SELECT 1 FROM receipts WHERE run_id = ? AND message = m.id)
 ORDER BY m.id
+"""
+REFUSE = "DELETE FROM inbox WHERE id = ? RETURNING run_id, key, kind"
+OUT_OF_OFFERS = """
+SELECT name, match, last_offer FROM waits w WHERE run_id = ? AND key = ?
+  AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.run_id = w.run_id AND i.key = w.key)
 """
 MAIL_OF_WORKER = """
 SELECT i.id, i.run_id, i.kind, i.key, i.ref, m.id, m.event_id, m.name, m.run_id, m.payload, m.at
@@ -40,29 +75,66 @@ WHERE r.owner = ? ORDER BY i.id
 
 
 def open_wait(tx: Transaction, run_id: str, key: str, name: str, match: dict[str, Any]) -> None:
-    """Begin to wait; what fits and is already there becomes mail at once."""
+    """Begin to wait; what fits and is already there becomes mail."""
+    wanted = json.dumps(match)
     # A retried run may open a wait that its failed life left open.
-    tx.execute(
-        "INSERT OR REPLACE INTO waits VALUES (?, ?, ?, ?, ?)",
-        (run_id, key, name, _lane(match), json.dumps(match)),
-    )
+    tx.execute(OPEN, (run_id, key, name, _lane(match), wanted))
     if name.startswith(END_OF):
         other = name.removeprefix(END_OF)
         ended = "SELECT 1 FROM runs WHERE id = ? AND finished_at IS NOT NULL"
         if tx.execute(ended, (other,)).fetchone():
             _post(tx, run_id, "ended", key, ref=other)
         return
-    for message, payload in tx.execute(EARLIER_MESSAGES, (run_id, name)).fetchall():
+    start = tx.execute(BEGIN_AFTER, (name, wanted, run_id)).fetchone()[0]
+    seen = _offer(tx, run_id, key, name, match, start, 1)
+    if seen is not None:
+        # None of them is for a wait of this kind: the next one need not look at them again.
+        tx.execute(TAKEN, (run_id, name, wanted, seen))
+
+
+def _offer(
+    tx: Transaction,
+    run_id: str,
+    key: str,
+    name: str,
+    match: dict[str, Any],
+    after: int,
+    count: int,
+) -> int | None:
+    """Offer a wait the next messages it fits. If there is none: the last one that was seen."""
+    found: list[int] = []
+    seen: int | None = None
+    streams = [tx.execute(LATER_MESSAGES, (name, to, after, run_id)) for to in (run_id, None)]
+    for message, payload in heapq.merge(*streams, key=_place):
+        seen = message
         if fits(match, json.loads(payload)):
-            _post(tx, run_id, "event", key, message=message)
+            found.append(message)
+            if len(found) == count:
+                break
+    for stream in streams:
+        stream.close()
+    for message in found:
+        _post(tx, run_id, "event", key, message=message)
+    if found:
+        tx.execute(OFFERED, (found[0], found[-1], run_id, key))
+        return None
+    return seen
+
+
+def _place(row: tuple[int, bytes]) -> int:
+    return row[0]
 
 
 def close_wait(tx: Transaction, run_id: str, key: str, message: int | None) -> None:
     """End a wait, with the message it took."""
-    tx.execute("DELETE FROM waits WHERE run_id = ? AND key = ?", (run_id, key))
+    closed = tx.execute(CLOSE, (run_id, key)).fetchall()
     tx.execute("DELETE FROM inbox WHERE run_id = ? AND key = ?", (run_id, key))
-    if message is not None:
-        tx.execute("INSERT OR IGNORE INTO receipts VALUES (?, ?)", (run_id, message))
+    if message is None:
+        return
+    tx.execute("INSERT OR IGNORE INTO receipts VALUES (?, ?)", (run_id, message))
+    for name, match, first_offer in closed:
+        if first_offer == message:  # it passed over none
+            tx.execute(TAKEN, (run_id, name, match, message))
 
 
 def send(
@@ -74,13 +146,25 @@ def send(
     insert = "INSERT INTO messages (event_id, name, run_id, payload, at) VALUES (?, ?, ?, ?, ?)"
     message = tx.execute(insert, (event_id, name, run_id, payload, at)).lastrowid
     body = json.loads(payload)
-    lanes = ["", *(_pair(field, value) for field, value in _scalars(body))]
-    for lane in dict.fromkeys(lanes):
-        query = "SELECT run_id, key, match FROM waits WHERE name = ? AND lane = ?"
-        for waiting, key, match in tx.execute(query, (name, lane)).fetchall():
-            if run_id in (None, waiting) and fits(json.loads(match), body):
-                _post(tx, waiting, "event", key, message=message, at=at)
+    for waiting, key, match, has_offers in _waits_for(tx, name, run_id, body):
+        # One that has others on offer comes to this one when it has refused those.
+        if not has_offers and fits(json.loads(match), body):
+            _post(tx, waiting, "event", key, message=message, at=at)
+            tx.execute(OFFERED, (message, message, waiting, key))
     return True
+
+
+def _waits_for(
+    tx: Transaction, name: str, run_id: str | None, body: Any
+) -> list[tuple[str, str, str, int]]:
+    """The open waits that a message may fit."""
+    if run_id is not None:
+        return tx.execute(WAITS_OF_RUN, (run_id, name)).fetchall()
+    lanes = dict.fromkeys(["", *(_pair(field, value) for field, value in _scalars(body))])
+    found: list[tuple[str, str, str, int]] = []
+    for lane in lanes:
+        found += tx.execute(WAITS_OF_ANY, (name, lane)).fetchall()
+    return found
 
 
 def tell_waiting(tx: Transaction, run_id: str) -> None:
@@ -139,41 +223,79 @@ def _end_of(
 
 
 def drop_mail(tx: Transaction, ids: Sequence[int]) -> None:
-    """Remove mail that was looked at and is not wanted."""
+    """Remove mail that was looked at and is not wanted; offer waits what comes next for them."""
+    refused: dict[tuple[str, str], None] = {}
     for mail_id in ids:
-        tx.execute("DELETE FROM inbox WHERE id = ?", (mail_id,))
+        for run_id, key, kind in tx.execute(REFUSE, (mail_id,)).fetchall():
+            if kind == "event":
+                refused[run_id, key] = None
+    for run_id, key in refused:
+        for name, match, last_offer in tx.execute(OUT_OF_OFFERS, (run_id, key)).fetchall():
+            wanted = json.loads(match)
+            _offer(tx, run_id, key, name, wanted, last_offer or 0, AFTER_A_REFUSAL)
+
+
+# --- matching ---
 
 
 def fits(match: dict[str, Any], payload: Any) -> bool:
-    """Whether every field of the match (dots go deeper) has its value in the payload."""
-    return all(_field(payload, name) == (True, value) for name, value in match.items())
+    """Whether every field of the match has its value in the payload.
+
+    A dot in a field's name goes deeper, or is part of the name. Values are the same if they are
+    the same JSON: `5` and `5.0` are one number, `true` and `1` are not.
+    """
+    return all(
+        any(_text(found) == _text(value) for found in _values(payload, field))
+        for field, value in match.items()
+    )
 
 
-def _field(payload: Any, name: str) -> tuple[bool, Any]:
-    for part in name.split("."):
-        if not isinstance(payload, dict) or part not in payload:
-            return False, None
-        payload = payload[part]  # pyright: ignore[reportUnknownVariableType]
-    return True, payload  # pyright: ignore[reportUnknownVariableType]
+def _values(payload: Any, field: str) -> Iterator[Any]:
+    """What the payload has under a name, whichever of its dots go deeper."""
+    if not isinstance(payload, dict):
+        return
+    fields = cast("dict[str, Any]", payload)
+    if field in fields:
+        yield fields[field]
+    place = field.find(".")
+    while place >= 0:
+        if field[:place] in fields:
+            yield from _values(fields[field[:place]], field[place + 1 :])
+        place = field.find(".", place + 1)
+
+
+def _text(value: Any) -> str:
+    """A value as text that is the same for the same value, and for no other."""
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        inside = (f"{json.dumps(name)}:{_text(fields[name])}" for name in sorted(fields))
+        return f"{{{','.join(inside)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(_text(each) for each in cast('list[Any]', value))}]"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value)
 
 
 def _lane(match: dict[str, Any]) -> str:
+    """A field of the match that a message must have, as text; "" if it has none to look up."""
     for field in sorted(match):
-        if not isinstance(match[field], dict | list | float):
+        if not isinstance(match[field], dict | list):
             return _pair(field, match[field])
     return ""
 
 
 def _pair(field: str, value: Any) -> str:
-    return f"{field}={json.dumps(value)}"
+    return f"{field}={_text(value)}"
 
 
 def _scalars(payload: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every plain value in the payload, under the names that `_values` finds it by."""
     if not isinstance(payload, dict):
         return
-    for name, value in payload.items():  # pyright: ignore[reportUnknownVariableType]
+    for name, value in cast("dict[str, Any]", payload).items():
         field = f"{prefix}{name}"
         if isinstance(value, dict):
             yield from _scalars(value, f"{field}.")
-        elif not isinstance(value, list | float):
+        elif not isinstance(value, list):
             yield field, value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from holdfast.errors import LeaseLost
 from holdfast.records import COMPLETIONS, Run, Worker
@@ -17,7 +18,7 @@ from holdfast.store.base import Claim, Created, NewRun
 from holdfast.store.writer import Transaction
 
 LEASE = """
-INSERT INTO workers VALUES (?, ?, ?, ?, ?)
+INSERT INTO workers (id, pid, host, started_at, expires_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at
 """
 DUE = """
@@ -48,7 +49,7 @@ TAKE = """
 UPDATE runs SET owner = ?, fence = fence + 1, status = 'running', due_at = NULL,
   claim_seq = max(claim_seq, ?),
   started_at = coalesce(started_at, ?), begun_at = coalesce(begun_at, ?)
-WHERE id = ? RETURNING fence, crashes
+WHERE id = ? RETURNING fence, crashes, started_at
 """
 ORPHAN = """
 UPDATE runs SET owner = NULL, fence = fence + 1, status = 'waiting', due_at = ?, crashes = ?
@@ -180,8 +181,8 @@ def _bury(tx: Transaction, worker_id: str, now: float) -> None:
 
 def _take(tx: Transaction, run: Run, worker: Worker, now: float) -> Claim:
     last = tx.last_seq.get(run.id) or tx.execute(LAST_SEQ, (run.id,)).fetchone()[0]
-    fence, crashes = tx.execute(TAKE, (worker.id, last, now, now, run.id)).fetchone()
-    return Claim(run, fence, crashes)
+    fence, crashes, began = tx.execute(TAKE, (worker.id, last, now, now, run.id)).fetchone()
+    return Claim(replace(run, started_at=began), fence, crashes)
 
 
 def release(tx: Transaction, run_id: str, fence: int, due_at: float | None, now: float) -> bool:

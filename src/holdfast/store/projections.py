@@ -188,7 +188,7 @@ def _run_ended(tx: Transaction, event: Event) -> None:
     tx.execute(END, (status, _summary(facts), event.at, event.run_id))
     if "at_once" in facts:  # with no body that would have told its children
         _cancel_children(tx, event.run_id, event.at)
-    for table in ("waits", "inbox", "webhooks"):
+    for table in ("waits", "inbox", "taken", "webhooks"):
         tx.execute(f"DELETE FROM {table} WHERE run_id = ?", (event.run_id,))  # noqa: S608
     tx.ended[event.run_id] = event
     mailbox.tell_waiting(tx, event.run_id)
