@@ -29,6 +29,10 @@ if TYPE_CHECKING:
         StoreError,
         Unfinished,
         UnknownWorkflow,
+        UpdateMismatch,
+        UpdateRejected,
+        UpdateTimeout,
+        UpdateUnanswered,
         UsageError,
     )
     from holdfast.gateway import (
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
         create_webhook,
         now,
         patched,
+        publish,
         random,
         run_context,
         set_attributes,
@@ -90,6 +95,10 @@ if TYPE_CHECKING:
         RunContext,
     )
     from holdfast.runtime.settings import Settings
+    from holdfast.runtime.updates import (
+        Update,
+        wait_for_update,
+    )
     from holdfast.sandbox import Sandbox
 
 __version__ = "0.1.0"
@@ -129,6 +138,11 @@ __all__ = [
     "TimedOut",
     "Unfinished",
     "UnknownWorkflow",
+    "Update",
+    "UpdateMismatch",
+    "UpdateRejected",
+    "UpdateTimeout",
+    "UpdateUnanswered",
     "UsageError",
     "Webhook",
     "approval",
@@ -144,6 +158,7 @@ __all__ = [
     "now",
     "open_engine",
     "patched",
+    "publish",
     "random",
     "receive_webhook",
     "run_context",
@@ -157,11 +172,16 @@ __all__ = [
     "tool",
     "uuid4",
     "wait_for_event",
+    "wait_for_update",
     "workflow",
     "write_stream",
 ]
 
 _HOMES = {
+    "runtime.updates": (
+        "Update",
+        "wait_for_update",
+    ),
     "runtime.run_context": ("RunContext",),
     "errors": (
         "ApprovalRefused",
@@ -183,6 +203,10 @@ _HOMES = {
         "StoreError",
         "Unfinished",
         "UnknownWorkflow",
+        "UpdateMismatch",
+        "UpdateRejected",
+        "UpdateTimeout",
+        "UpdateUnanswered",
         "UsageError",
     ),
     "gateway": (
@@ -217,6 +241,7 @@ _HOMES = {
         "create_webhook",
         "now",
         "patched",
+        "publish",
         "random",
         "run_context",
         "set_attributes",

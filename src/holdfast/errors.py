@@ -21,6 +21,8 @@
     │   ├── OutcomeUnknown         a call whose gateway died in mid-call
     │   ├── ApprovalRefused        a decision that does not count        exit 3, 403
     │   ├── RunMismatch            one run key, two different inputs     exit 3, 422
+    │   ├── UpdateMismatch         one update id, two different updates  exit 3, 422
+    │   ├── UpdateUnanswered       the run ended without answering
     │   ├── LoginRequired          no token, or a wrong one              exit 3, 401
     │   ├── CrossSite              another site's page asked for it      exit 3, 403
     │   └── TooManyRequests        a client asks too often               exit 3, 429
@@ -54,6 +56,8 @@
         ├── RunStuck               awaited run can't go on by itself
         ├── NonDeterminismError    the code does not fit the journal
         ├── CrashLoop              the run keeps killing its workers
+        ├── UpdateRejected         the run refused an update             exit 1, 409
+        ├── UpdateTimeout          the run has not answered in time      exit 1, 504
         ├── Unfinished             an agent stopped before it had an answer
         └── ToolSourceLost         a server of tools is out of reach
 
@@ -137,6 +141,19 @@ class Refused(HoldfastError):
 
 class LeaseLost(Refused):
     """Another worker owns the run now; what this one wanted to write was dropped."""
+
+
+class UpdateMismatch(Refused):
+    """An update's id was used before, for another update of the same run."""
+
+    passing = False
+    http_status = 422
+
+
+class UpdateUnanswered(Refused):
+    """The run has ended, and has not answered the update."""
+
+    passing = False
 
 
 class StoreError(HoldfastError):
@@ -254,6 +271,19 @@ class RunStuck(RunError):
 
 class NonDeterminismError(RunError):
     """The workflow's code does something else than the journal recorded."""
+
+
+class UpdateRejected(RunError):
+    """The run has refused an update; the error it gave is the cause."""
+
+    passing = False
+    http_status = 409
+
+
+class UpdateTimeout(RunError):
+    """The run has not answered an update in time. It may still do so: ask again by its id."""
+
+    http_status = 504
 
 
 class CrashLoop(RunError):

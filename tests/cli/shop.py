@@ -4,7 +4,15 @@ import asyncio
 import os
 from pathlib import Path
 
-from holdfast import FatalError, set_attributes, step, wait_for_event, workflow
+from holdfast import (
+    FatalError,
+    publish,
+    set_attributes,
+    step,
+    wait_for_event,
+    wait_for_update,
+    workflow,
+)
 
 
 def effect(name: str) -> None:
@@ -54,3 +62,18 @@ async def lengthy(seconds: float) -> list[str]:
     first = await slow("first", 0)
     second = await slow("second", seconds)
     return [first, second]
+
+
+@workflow
+async def till(open_for: str = "1h") -> int:
+    total = 0
+    while update := await wait_for_update("pay", timeout=open_for):
+        if update.payload < 0:
+            update.reject("we pay nobody")
+            continue
+        total += update.payload
+        publish("total", total)
+        update.reply(total)
+        if update.payload == 0:
+            return total
+    return total

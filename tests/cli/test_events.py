@@ -27,3 +27,19 @@ def test_a_payload_that_is_no_json_is_refused(shop: Holdfast) -> None:
 def test_reserved_names_are_refused(shop: Holdfast) -> None:
     done = shop("events", "send", "@webhook/1", "--json")
     assert (done.code, done.error["kind"]) == (2, "UsageError")
+
+
+def test_an_update_prints_what_the_run_answers(holdfast: Holdfast) -> None:
+    worker = holdfast.worker()
+    run = holdfast.detached("till")
+    assert holdfast("runs", "update", run, "pay", "--payload", "5", "--id", "a").json == 5
+    assert holdfast("runs", "update", run, "pay", "--payload", "5", "--id", "a").json == 5
+    refused = holdfast("runs", "update", run, "pay", "--payload", "-1", "--json")
+    assert (refused.code, refused.json["status"]) == (1, "rejected")
+    assert "we pay nobody" in holdfast("runs", "update", run, "pay", "--payload", "-1").err
+    assert "total: 5" in holdfast("runs", "show", run).out
+    assert holdfast("runs", "show", run, "--json").json["published"]["total"]["value"] == 5
+    worker.terminate()
+    worker.wait()
+    late = holdfast("runs", "update", run, "pay", "--payload", "7", "--timeout", "0.1", "--json")
+    assert (late.code, late.error["kind"]) == (1, "UpdateTimeout")

@@ -8,9 +8,11 @@ from holdfast import (
     FatalError,
     create_webhook,
     generate_text,
+    publish,
     set_attributes,
     step,
     wait_for_event,
+    wait_for_update,
     workflow,
     write_stream,
 )
@@ -135,3 +137,19 @@ async def halved() -> None:
 @step(retries=1, backoff="1ms")
 async def strange_file() -> None:
     raise FileNotFoundError("no file na\udcffme")
+
+
+@workflow
+async def till() -> int:
+    total = 0
+    while update := await wait_for_update("pay", timeout="1h"):
+        if not isinstance(update.payload, int):
+            update.reject("that is no amount")
+            continue
+        total += update.payload
+        publish("total", {"sum": total, "text": "x" * (100_000 if total > 1000 else 0)})
+        if update.payload == 0:
+            return total
+        if update.payload != 13:
+            update.reply(total)
+    return total

@@ -48,10 +48,14 @@ def add_grace(parser: argparse.ArgumentParser, whose: str) -> None:
 
 
 def grace_seconds(options: argparse.Namespace) -> float:
-    """What was said about that; a plain number is seconds."""
+    """What was said about that."""
+    return parse_duration(options.grace)
+
+
+def parse_duration(text: str) -> float:
+    """A duration given on the command line, in seconds; a plain number is seconds."""
     from holdfast.durations import seconds
 
-    text: str = options.grace
     return seconds(float(text) if text.replace(".", "", 1).isdecimal() else text)
 
 

@@ -1,4 +1,4 @@
-"""`holdfast runs`: list, show, watch, cancel, pause, resume, retry, fork."""
+"""`holdfast runs`: list, show, watch, update, cancel, pause, resume, retry, fork."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 
 from holdfast.cli import output, view
-from holdfast.cli.options import Handler, add_common, parse_json, parse_object
+from holdfast.cli.options import Handler, add_common, parse_duration, parse_json, parse_object
 from holdfast.cli.session import find_run, visit
 from holdfast.errors import UsageError
+from holdfast.ids import new_id
 from holdfast.records import Event, Run, Status
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.steps_view import steps_of
@@ -59,6 +60,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     watching = verb("watch", "follow a run until it ends", _watch)
     watching.add_argument(
         "--out", metavar="DIR", help="write the code agent's program and its tests there"
+    )
+    updating = verb("update", "send a run an update and print what it answers", _update)
+    updating.add_argument("name", metavar="NAME", help="the update's name")
+    updating.add_argument(
+        "--payload", metavar="JSON", default="null", help="@FILE reads a file, - reads stdin"
+    )
+    updating.add_argument("--id", help="carry it out once; asked again, print the same answer")
+    updating.add_argument(
+        "--timeout", metavar="DURATION", default="30s", help="how long to wait for the answer (30s)"
     )
     verb("cancel", "ask a run to stop; its finally blocks still run", _cancel)
     verb("pause", "let the steps under way finish and begin nothing new", _pause)
@@ -129,12 +139,15 @@ async def _show_run(options: argparse.Namespace) -> int:
     async with visit(options) as engine:
         run = await find_run(engine.store, options.run)
         journal = await engine.store.load(run.id)
+        published = await engine.store.published(run.id)
         now = engine.clock.now()
     if options.json:
-        output.show_json(run_json(run, journal))
+        shown = {each.name: each.as_json() for each in published}
+        output.show_json({**run_json(run, journal), "published": shown})
         return 0
     limit = sys.maxsize // 8 if options.full else SHOWN_CHARACTERS
-    for name, text in view.header(run, journal, now):
+    said = [("published", f"{each.name}: {each.value.decode()}") for each in published]
+    for name, text in [*view.header(run, journal, now), *said]:
         print(f"{output.dim(f'{name:<12}')} {output.short(text, limit)}")
     steps = steps_of(journal)
     if steps:
@@ -189,6 +202,29 @@ def run_json(run: Run, journal: list[Event]) -> dict[str, Any]:
         "hint": view.hint_for(run, journal),
         "steps": [step.as_json() for step in steps_of(journal)],
     }
+
+
+def _update(options: argparse.Namespace) -> int:
+    return asyncio.run(_update_run(options))
+
+
+async def _update_run(options: argparse.Namespace) -> int:
+    from holdfast.runtime import updates
+
+    payload = parse_json(options.payload, "--payload")
+    timeout = parse_duration(options.timeout)
+    async with visit(options) as engine:
+        run = await find_run(engine.store, options.run)
+        sent = await updates.send(
+            engine, run.id, options.name, payload, options.id or new_id("upd")
+        )
+        if not sent.ended:
+            sent = await updates.ended(engine, run.id, sent.id, timeout)
+    if options.json:
+        output.show_json(sent.as_json())
+        return 0 if sent.status == "answered" else 1
+    output.show_json(updates.outcome(sent))
+    return 0
 
 
 def _watch(options: argparse.Namespace) -> int:

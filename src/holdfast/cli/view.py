@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.cli.output import duration, moment, plain, short
 from holdfast.records import ErrorInfo, Event, Run, Step
+from holdfast.records.live import ANSWER, UPDATE
 
 SYMBOLS = {
     "completed": "✓",
@@ -23,6 +24,10 @@ def step_name(step: Step) -> str:
         return f"end of {step.name.removeprefix('@run/')}"
     if step.kind == "wait" and step.name.startswith("@webhook/"):
         return "webhook called"
+    if step.kind == "wait" and step.name.startswith(UPDATE):
+        return f"update {plain(step.name.removeprefix(UPDATE))}"
+    if step.kind == "wait" and step.name.startswith(ANSWER):
+        return f"answer of {step.name.removeprefix(ANSWER).partition('/')[0]}"
     prefix = {"wait": "event ", "child": "run of "}.get(step.kind, "")
     return prefix + plain(step.name)
 

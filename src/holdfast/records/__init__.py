@@ -35,6 +35,8 @@ WEBHOOK_CREATED: Final = "webhook.created"
 PATCH_MARKED: Final = "patch.marked"
 ATTRIBUTES_SET: Final = "attributes.set"
 STREAM_WRITTEN: Final = "stream.written"
+VALUE_PUBLISHED: Final = "value.published"
+UPDATE_ANSWERED: Final = "update.answered"
 # A completion closes a key: what came of it.
 STEP_COMPLETED: Final = "step.completed"
 STEP_FAILED: Final = "step.failed"
@@ -46,6 +48,7 @@ CHILD_ENDED: Final = "child.ended"
 STEP_RETRYING: Final = "step.retrying"
 STEP_CANCELLED: Final = "step.cancelled"
 STEP_EDITED: Final = "step.edited"
+STEP_PUBLISHED: Final = "step.published"
 CHILD_DROPPED: Final = "child.dropped"
 """The body no longer waits for a child: the child is cancelled with this event's commit."""
 
@@ -59,6 +62,8 @@ COMMANDS: Final = frozenset(
         PATCH_MARKED,
         ATTRIBUTES_SET,
         STREAM_WRITTEN,
+        VALUE_PUBLISHED,
+        UPDATE_ANSWERED,
     }
 )
 COMPLETIONS: Final = frozenset(

@@ -31,10 +31,12 @@ from holdfast.records import (
     STEP_CANCELLED,
     STEP_COMPLETED,
     STEP_FAILED,
+    STEP_PUBLISHED,
     STEP_RETRYING,
     STEP_STARTED,
     TIMER_FIRED,
     TIMER_SET,
+    VALUE_PUBLISHED,
     WAIT_RECEIVED,
     WAIT_TIMED_OUT,
     Event,
@@ -358,6 +360,10 @@ class ActiveRun:
         self._pause_if_quiet()
         self.engine.settled(self)
 
+    def step_published(self, command: StepCall, name: str, value: bytes) -> None:
+        if not self.gone and command.key in self._work:
+            self.record(STEP_PUBLISHED, command.key, json.dumps({"name": name}), value, lazy=True)
+
     async def write_chunk(self, stream: str, data: bytes, step: str, attempt: int) -> None:
         now = self.engine.clock.now()
         await self.engine.store.write_chunk(self.id, self.fence, stream, data, now, step, attempt)
@@ -551,7 +557,7 @@ class ActiveRun:
 
 _ENDS = frozenset({RUN_COMPLETED, RUN_FAILED, RUN_CANCELLED, RUN_STUCK, RUN_PAUSED})
 
-_UNHURRIED = frozenset({STEP_STARTED, TIMER_SET, PATCH_MARKED, ATTRIBUTES_SET})
+_UNHURRIED = frozenset({STEP_STARTED, TIMER_SET, PATCH_MARKED, ATTRIBUTES_SET, VALUE_PUBLISHED})
 
 
 def _dropped_children(journal: list[Event]) -> set[str]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from holdfast.durations import seconds
+from holdfast.durations import Duration, seconds
 from holdfast.errors import (
     NotFound,
     NotInWorkflow,
@@ -28,7 +28,7 @@ from holdfast.ids import derived_id, new_id
 from holdfast.records import RUN_ENDS, RUN_STUCK, ErrorInfo, Event, Status
 from holdfast.records import Run as RunRecord
 from holdfast.records import Step as StepRecord
-from holdfast.runtime import ambient, forking
+from holdfast.runtime import ambient, forking, updates
 from holdfast.runtime.codec import Codec, codec_for
 from holdfast.runtime.context import execution, step_context
 from holdfast.runtime.definitions import Workflow, find_workflow, registered, step
@@ -117,6 +117,42 @@ class RunHandle(Generic[R]):
                 start += len(chunks)
             if ended:
                 return
+
+    async def published(self, name: str | None = None) -> Any:
+        """The last value the run has published under a name, or None; without one, all by name.
+
+        >>> await run.published("progress")
+        """
+        engine = await _engine("what is published")
+        found = await engine.store.published(self.id)
+        values = {each.name: codec_for(Any).decode(each.value, "$.value") for each in found}
+        return values if name is None else values.get(name)
+
+    async def update(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        id: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Send the run an update and wait for what its body replies to it.
+
+        `id`: the same update is carried out once; asked again, it gives the same answer.
+        `timeout`: how long to wait; then UpdateTimeout is raised, and the update stays. Raises
+        UpdateRejected if the body refuses it, UpdateUnanswered if the run ends without an answer.
+        In a workflow the wait is durable.
+
+        >>> await run.update("add_item", {"sku": "a-1"}, id="click-77")
+        """
+        body = execution()
+        if body is not None:
+            return await updates.ask_from_body(body, self.id, name, payload, id, timeout)
+        engine = await ambient.current_engine()
+        sent = await updates.send(engine, self.id, name, payload, id or new_id("upd"))
+        if not sent.ended:
+            sent = await updates.ended(engine, self.id, sent.id, timeout)
+        return updates.outcome(sent)
 
     async def cancel(self) -> None:
         """Ask the run to stop: its `finally` blocks run, and may call steps."""

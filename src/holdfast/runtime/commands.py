@@ -93,7 +93,7 @@ class Wait(Command):
     match: dict[str, Any] = field(default_factory=dict[str, Any])
     where: Callable[[Any], bool] | None = None
     deadline: float | None = None
-    """None only for the wait for another run's end."""
+    """None only for the wait for another run's end, or for its answer."""
     type: str = WAIT_CREATED
 
     def same_as(self, recorded: Event) -> bool:

@@ -33,7 +33,8 @@ def execution() -> Execution | None:
     return loop.owner if isinstance(loop, WorkflowLoop) else None
 
 
-def _required(what: str) -> Execution:
+def required(what: str) -> Execution:
+    """The run whose body is executing here; refuse to do `what` elsewhere."""
     found = execution()
     if found is None:
         raise NotInWorkflow(
@@ -121,12 +122,13 @@ async def wait_for_event(
     >>> reply = await wait_for_event("approval", match={"order": 7}, timeout="24h")
     >>> if not reply: ...
     """
-    run = _required("wait_for_event")
+    run = required("wait_for_event")
     deadline = run.now() + seconds(timeout)
-    return await run.wait_for_event(name, _plain_match(match), where, deadline)
+    return await run.wait_for_event(name, plain_match(match), where, deadline)
 
 
-def _plain_match(match: dict[str, Any] | None) -> dict[str, Any]:
+def plain_match(match: dict[str, Any] | None) -> dict[str, Any]:
+    """A match as it is stored."""
     try:
         return json.loads(json.dumps(match or {}))
     except TypeError as error:
@@ -160,7 +162,7 @@ async def create_webhook() -> Webhook:
     >>> await send_mail(customer, f"https://example.com{hook.path}")
     >>> answer = await hook.wait(timeout="7d")
     """
-    return Webhook(*await _required("create_webhook").create_webhook())
+    return Webhook(*await required("create_webhook").create_webhook())
 
 
 # --- what others can see ---
@@ -174,7 +176,29 @@ def set_attributes(**attributes: str | int | float | bool | None) -> None:
     for name, value in attributes.items():
         if value is not None and not isinstance(value, str | int | float | bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CodecError(f"$.{name}: an attribute is text, a number or a boolean")
-    _required("set_attributes").set_attributes(attributes)
+    required("set_attributes").set_attributes(attributes)
+
+
+def publish(name: str, value: Any) -> None:
+    """Let others see a value under a name, at once and while the run goes on.
+
+    The last value of each name can be read from outside: `run.published(name)`, `holdfast runs
+    show`, the HTTP API, the inspector. In a body it is published once, however often it replays.
+    A step may publish, too; what an attempt that failed has published stays until the next value.
+
+    >>> publish("progress", {"done": 3, "of": 10})
+    """
+    if not name:
+        raise UsageError("a published value needs a name")
+    data = codec_for(Any).encode(value, "$.value")
+    run = execution()
+    if run is not None:
+        run.publish(name, data)
+        return
+    context = _step_context.get()
+    if context is None:
+        raise NotInWorkflow("publish can only be called in a workflow or a step")
+    context.publish(name, data)
 
 
 async def write_stream(chunk: Any, *, stream: str = "output") -> None:
@@ -219,7 +243,9 @@ class StepContext:
         beat: Callable[[], None],
         write: Callable[[str, bytes], Any],
         run: RunContext,
+        publish: Callable[[str, bytes], None],
     ) -> None:
+        self.publish = publish
         self.run = run
         """The run as it stood when the attempt began."""
         self.run_id = current.run_id

@@ -26,7 +26,15 @@ from typing import Any, TypeVar
 from holdfast.errors import HoldfastError, NonDeterminismError, RunError
 from holdfast.ids import derived_id
 from holdfast.interception import set_interceptor
-from holdfast.records import ATTRIBUTES_SET, CANCEL_REQUESTED, PATCH_MARKED, STREAM_WRITTEN, Event
+from holdfast.records import (
+    ATTRIBUTES_SET,
+    CANCEL_REQUESTED,
+    PATCH_MARKED,
+    STREAM_WRITTEN,
+    UPDATE_ANSWERED,
+    VALUE_PUBLISHED,
+    Event,
+)
 from holdfast.runtime import delivery, failures, run_context
 from holdfast.runtime.codec import MAX_BYTES, Codec
 from holdfast.runtime.commands import (
@@ -337,7 +345,7 @@ class Execution:
         name: str,
         match: dict[str, Any],
         where: Callable[[Any], bool] | None,
-        deadline: float,
+        deadline: float | None,
     ) -> Any:
         command = Wait(key=self.next_key(), name=name, match=match, where=where, deadline=deadline)
         command.facts.update(match=match, deadline=deadline)
@@ -394,6 +402,15 @@ class Execution:
     def set_attributes(self, attributes: dict[str, Any]) -> None:
         self._note(ATTRIBUTES_SET, "attributes", json.dumps(attributes).encode(), {})
         self.context = run_context.with_attributes(self.context, attributes)
+
+    def publish(self, name: str, value: bytes) -> None:
+        self._note(VALUE_PUBLISHED, name, value, {})
+
+    def answer_update(
+        self, name: str, event_id: str, value: bytes | None, error: dict[str, Any] | None
+    ) -> None:
+        facts = {"update": event_id} if error is None else {"update": event_id, "error": error}
+        self._note(UPDATE_ANSWERED, name, value, facts)
 
     def write_stream(self, stream: str, data: bytes) -> None:
         self._note(STREAM_WRITTEN, stream, data, {"stream": stream})

@@ -69,8 +69,8 @@ class StepWork:
         self.due_at = None
         self._attempts += 1
         context = self._run.engine.context.copy()
-        loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._attempt(), context=context)
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._attempt(), context=context)
         self._task.add_done_callback(self._ended, context=self._run.engine.callback_context)
 
     async def _attempt(self) -> bytes:
@@ -84,7 +84,7 @@ class StepWork:
             idempotency_key=f"{run.id}:{self._command.key}",
         )
         set_current_step(current)
-        self._context = StepContext(current, self._beat, self._write, run.context)
+        self._context = StepContext(current, self._beat, self._write, run.context, self._publish)
         set_step_context(self._context)
         set_engine(run.engine)
         value = run.edited_arguments(self._command)
@@ -136,6 +136,13 @@ class StepWork:
 
     def _beat(self) -> None:
         self._last_sign = asyncio.get_running_loop().time()
+
+    def _publish(self, name: str, data: bytes) -> None:
+        if asyncio._get_running_loop() is self._loop:  # pyright: ignore[reportPrivateUsage]
+            self._run.step_published(self._command, name, data)
+        else:  # the step is a plain function, in a thread
+            told = self._run.step_published
+            self._loop.call_soon_threadsafe(told, self._command, name, data)
 
     async def _write(self, stream: str, data: bytes) -> None:
         await self._run.write_chunk(stream, data, self._command.key, self._attempts)

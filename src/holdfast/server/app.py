@@ -34,6 +34,7 @@ from holdfast.server.api import (
     record,
     runs,
     steering,
+    updates,
     workflows,
 )
 from holdfast.server.bodies import BadBody
@@ -82,7 +83,7 @@ def create_app(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams
     )
     for module in (
-        *(evaluate, workflows, runs, record, steering, approvals),
+        *(evaluate, workflows, runs, record, steering, updates, approvals),
         *(events, hooks, models, health, login),
     ):
         app.include_router(module.router)

@@ -96,6 +96,25 @@ class DecideByToken(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class SendUpdate(Asked):
+    """An update for a run to answer."""
+
+    name: Name
+    payload: Any = None
+    id: Name | None = Field(
+        default=None, description="the same id is carried out once, and gives the same answer"
+    )
+    wait: float = Field(
+        default=30.0, ge=0, le=300, description="how long to wait for the answer, in seconds"
+    )
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"name": "add_item", "payload": {"sku": "a-1"}, "id": "click-77"}]
+        }
+    )
+
+
 class SendEvent(Asked):
     """An event for the runs that wait for it, or will."""
 

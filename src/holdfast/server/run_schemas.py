@@ -114,6 +114,28 @@ class More(Told):
     commands: str | None = None
 
 
+class PublishedShown(Told):
+    """The last value of a name; null if it is too large to be carried along: see `url`."""
+
+    value: Any
+    at: float
+    bytes: int
+    url: str
+
+
+class UpdateShown(Told):
+    """An update of a run, and what was answered."""
+
+    id: str
+    run_id: str = Field(description="the run that answers it")
+    name: str
+    status: Literal["pending", "answered", "rejected", "unanswered"]
+    sent_at: float
+    ended_at: float | None
+    value: Any = Field(description="the answer")
+    error: str | None = Field(description="why it was rejected, or was not answered")
+
+
 class RunDetail(RunShown):
     """A run with what is known of it: the first steps, calls, sandboxes and commands, and where
     the rest is."""
@@ -121,6 +143,7 @@ class RunDetail(RunShown):
     input: Any
     result: Any
     failure: Failure | None
+    published: dict[str, PublishedShown] = Field(description="the last value of each name")
     log: int = Field(description="place of its newest event in the log: follow it from here")
     steps: list[StepShown]
     calls: list[CallShown]

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from holdfast.errors import UsageError
 from holdfast.records import ErrorInfo, Event, Run, Step
+from holdfast.records.live import Published
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
 from holdfast.runtime.steps_view import steps_of
 from holdfast.server.replies import encoded
@@ -46,6 +47,14 @@ def urls(run_id: str) -> dict[str, str]:
     }
 
 
+def published_json(run_id: str, published: Published, limit: int = SHOWN_BYTES) -> dict[str, Any]:
+    """A value that a run has published; one over the limit is left out, with where it is."""
+    size = len(published.value)
+    url = f"/api/runs/{run_id}/published/{quote(published.name, safe='')}"
+    value = json.loads(published.value) if size <= limit else None
+    return {"value": value, "at": published.at, "bytes": size, "url": url}
+
+
 def event_json(event: Event, limit: int = SHOWN_BYTES) -> dict[str, Any]:
     """An event of a run's journal; a payload over the limit is left out and named in `cut`."""
     shown: dict[str, Any] = {
@@ -72,7 +81,11 @@ def _put(shown: dict[str, Any], name: str, event: Event, value: bytes, limit: in
 
 
 def run_detail(
-    run: Run, journal: Sequence[Event], doings: Doings, limit: int = SHOWN_BYTES
+    run: Run,
+    journal: Sequence[Event],
+    doings: Doings,
+    published: Sequence[Published] = (),
+    limit: int = SHOWN_BYTES,
 ) -> dict[str, Any]:
     """A run with what is known of it: the first page of each kind, and where the rest is."""
     last = journal[-1]
@@ -81,6 +94,7 @@ def run_detail(
         "input": None,
         "result": None,
         "failure": None,
+        "published": {each.name: published_json(run.id, each, limit) for each in published},
         "log": max(event.log for event in journal),
     }
     _put(shown, "input", journal[0], journal[0].value or b"{}", limit)

@@ -22,7 +22,10 @@ from holdfast.records import (
     RUN_PAUSED,
     RUN_RESUMED,
     RUN_STUCK,
+    STEP_PUBLISHED,
     STREAM_WRITTEN,
+    UPDATE_ANSWERED,
+    VALUE_PUBLISHED,
     WAIT_CREATED,
     WAIT_RECEIVED,
     WAIT_TIMED_OUT,
@@ -31,7 +34,7 @@ from holdfast.records import (
     Run,
 )
 from holdfast.store import events as rows
-from holdfast.store import lanes, mailbox, queries
+from holdfast.store import lanes, mailbox, queries, updates
 from holdfast.store.base import NewRun
 from holdfast.store.creation import create, existing, set_attributes
 from holdfast.store.writer import Transaction
@@ -191,6 +194,7 @@ def _run_ended(tx: Transaction, event: Event) -> None:
     for table in ("waits", "inbox", "taken", "webhooks"):
         tx.execute(f"DELETE FROM {table} WHERE run_id = ?", (event.run_id,))  # noqa: S608
     tx.ended[event.run_id] = event
+    updates.run_ended(tx, event)
     mailbox.tell_waiting(tx, event.run_id)
     lanes.admit_next(tx, event.run_id, event.at)
     if "handler" in facts:
@@ -287,6 +291,18 @@ def _stream_written(tx: Transaction, event: Event) -> None:
     write_chunk(tx, event.run_id, event.facts["stream"], event.value or b"", event.at, "", 1)
 
 
+def _published(tx: Transaction, event: Event) -> None:
+    row = (event.run_id, event.facts["name"], event.value, event.at)
+    tx.execute("INSERT OR REPLACE INTO published VALUES (?, ?, ?, ?)", row)
+
+
+def republish(tx: Transaction, history: Sequence[Event]) -> None:
+    """Keep what was published in a journal that a fork has taken over."""
+    for event in history:
+        if event.type in (VALUE_PUBLISHED, STEP_PUBLISHED):
+            _published(tx, event)
+
+
 BY_TYPE: dict[str, Callable[[Transaction, Event], None]] = {
     RUN_COMPLETED: _run_ended,
     RUN_FAILED: _run_ended,
@@ -303,4 +319,7 @@ BY_TYPE: dict[str, Callable[[Transaction, Event], None]] = {
     WEBHOOK_CREATED: _webhook_created,
     ATTRIBUTES_SET: _attributes_set,
     STREAM_WRITTEN: _stream_written,
+    VALUE_PUBLISHED: _published,
+    STEP_PUBLISHED: _published,
+    UPDATE_ANSWERED: updates.answered,
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.records import Chunk, Run, Worker
+from holdfast.records.live import Published
 from holdfast.store.base import Page, RunFilter
 
 COLUMNS = """
@@ -31,6 +32,7 @@ WITH_TEXT = """
   OR EXISTS (SELECT 1 FROM attributes a WHERE a.run_id = r.id
     AND a.name || '=' || a.value LIKE ? ESCAPE '!'))
 """
+PUBLISHED = "SELECT name, value, at FROM published WHERE run_id = ? ORDER BY name"
 CHUNKS = """
 SELECT idx, data, at, step, attempt FROM chunks
 WHERE run_id = ? AND stream = ? AND idx >= ? ORDER BY idx LIMIT ?
@@ -102,6 +104,11 @@ def _literally(text: str) -> str:
 def workers(connection: sqlite3.Connection) -> list[Worker]:
     """Every worker that has a lease, and how many runs it holds."""
     return [Worker(*row) for row in connection.execute(WORKERS)]
+
+
+def published(connection: sqlite3.Connection, run_id: str) -> list[Published]:
+    """The last value of each name that a run has published, by name."""
+    return [Published(*row) for row in connection.execute(PUBLISHED, (run_id,))]
 
 
 def chunks(

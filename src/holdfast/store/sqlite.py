@@ -20,6 +20,7 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.records import Chunk, Event, Run, Worker
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
+from holdfast.records.live import Published, UpdateRecord
 from holdfast.store import (
     approvals,
     events,
@@ -30,6 +31,7 @@ from holdfast.store import (
     queries,
     schema,
     steering,
+    updates,
 )
 from holdfast.store.base import Append, Change, Claim, Created, Mail, NewRun, Page, RunFilter
 from holdfast.store.wake import Wake
@@ -191,6 +193,14 @@ class SqliteStore:
         sql = "SELECT run_id, name FROM webhooks WHERE token = ?"
         return await self._read(lambda c: c.execute(sql, (token,)).fetchone())
 
+    async def send_update(
+        self, run_id: str, name: str, payload: bytes, id: str, at: float
+    ) -> UpdateRecord:
+        return await self._write(lambda tx: updates.send(tx, run_id, name, payload, id, at))
+
+    async def update(self, run_id: str, id: str) -> UpdateRecord | None:
+        return await self._read(lambda c: updates.get(c, run_id, id))
+
     # --- steering ---
 
     async def request(self, run_id: str, kind: Literal["cancel", "pause"], at: float) -> None:
@@ -259,6 +269,9 @@ class SqliteStore:
 
     async def get(self, run_id: str) -> Run | None:
         return await self._read(lambda c: queries.get(c, run_id))
+
+    async def published(self, run_id: str) -> list[Published]:
+        return await self._read(lambda c: queries.published(c, run_id))
 
     async def _existing(self, run_id: str) -> Run:
         run = await self.get(run_id)

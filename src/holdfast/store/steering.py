@@ -22,7 +22,16 @@ from holdfast.records import (
     Event,
     Run,
 )
-from holdfast.store import approvals, creation, events, lanes, mailbox, projections, queries
+from holdfast.store import (
+    approvals,
+    creation,
+    events,
+    lanes,
+    mailbox,
+    projections,
+    queries,
+    updates,
+)
 from holdfast.store.base import NewRun
 from holdfast.store.writer import Transaction
 
@@ -88,6 +97,7 @@ def retry(tx: Transaction, run_id: str, at: float) -> None:
             _retry_child(tx, event.facts["run_id"], at)
     reopen(tx, run_id, [event for event in history if event.seq not in void])
     approvals.reopen(tx, run_id)
+    updates.reopen(tx, run_id)
 
 
 def _retry_child(tx: Transaction, child_id: str, at: float) -> None:
@@ -110,6 +120,7 @@ def fork(tx: Transaction, new: NewRun, source: str, history: Sequence[Event]) ->
         tx.rows.append(events.row(tx, event))
     tx.last_seq[new.id] = history[-1].seq
     reopen(tx, new.id, history)
+    projections.republish(tx, history)
     return new.id
 
 

@@ -13,12 +13,20 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from holdfast.errors import NotFound
 from holdfast.runtime.steps_view import steps_of
 from holdfast.server import views
 from holdfast.server.asking import TheEngine, TheInspection, TheRun, TheSandboxes
 from holdfast.server.bodies import StrictRoute
 from holdfast.server.replies import Json
-from holdfast.server.run_schemas import CallPage, CommandPage, RunDetail, SandboxPage, StepPage
+from holdfast.server.run_schemas import (
+    CallPage,
+    CommandPage,
+    PublishedShown,
+    RunDetail,
+    SandboxPage,
+    StepPage,
+)
 from holdfast.server.schemas import ERRORS
 from holdfast.store.inspection import doings
 
@@ -50,11 +58,28 @@ async def show_run(
 ) -> Response:
     """A run with its first steps, model calls and sandbox commands, and what all came to."""
     journal = await engine.store.load(run.id)  # asked after the run: a result is in it
+    published = await engine.store.published(run.id)
     await sandboxes.notice_the_dead()
     did = await inspection.ask(lambda c: doings.doings(c, run.id, views.PAGE))
     if len(journal) > LONG_JOURNAL:
-        return await asyncio.to_thread(lambda: Json(views.run_detail(run, journal, did)))
-    return Json(views.run_detail(run, journal, did))
+        return await asyncio.to_thread(lambda: Json(views.run_detail(run, journal, did, published)))
+    return Json(views.run_detail(run, journal, did, published))
+
+
+@router.get("/{run_id}/published", response_model=dict[str, PublishedShown])
+async def run_published(engine: TheEngine, run: TheRun) -> Response:
+    """The last value of each name that the run has published."""
+    found = await engine.store.published(run.id)
+    return Json({each.name: views.published_json(run.id, each) for each in found})
+
+
+@router.get("/{run_id}/published/{name:path}", response_model=PublishedShown)
+async def run_published_value(engine: TheEngine, run: TheRun, name: str) -> Response:
+    """The last value that the run has published under this name, whole."""
+    for each in await engine.store.published(run.id):
+        if each.name == name:
+            return Json(views.published_json(run.id, each, limit=len(each.value)))
+    raise NotFound(f"{run.id} has published nothing as {name[:100]!r}")
 
 
 @router.get("/{run_id}/steps", response_model=StepPage)

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.errors import NotFound
 from holdfast.records import ErrorInfo, Run
 from holdfast.records.approvals import Approval
+from holdfast.records.live import Published
 from holdfast.server.inspector import outline, steps
 from holdfast.server.inspector.steps import StepView
 from holdfast.store import approvals, queries
@@ -32,6 +33,7 @@ class Loaded:
     calls: list[CallRow]
     approvals: list[Approval]
     """What it waits for somebody to decide."""
+    published: list[Published]
     log: int
 
     @property
@@ -93,6 +95,7 @@ def load(connection: sqlite3.Connection, run_id: str) -> Loaded:
         steps.steps_of(journal, run),
         calls_of.of_run(connection, run_id),
         approvals.listed(connection, "pending", run_id, APPROVALS, None, time.time()),
+        queries.published(connection, run_id),
         last_log(connection),
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 from starlette.requests import Request
 
 from holdfast.errors import NotFound
+from holdfast.records.live import Published
 from holdfast.server.inspector import approvals, outline, payloads
 from holdfast.server.inspector.loaded import Loaded, load
 from holdfast.server.inspector.pages import Page, inspection, mask, url, whole
@@ -67,6 +68,7 @@ async def timeline_page(request: Request) -> Page:
         "chosen": key is not None,
         "from": chosen,
         "result": ends["result"],
+        "published": published_shown(loaded, masked),
         "rows": outline.ROWS,
     }
     if panel is not None and panel.step.error is not None and loaded.failure is not None:
@@ -139,6 +141,21 @@ def _summary(loaded: Loaded, input: Shown | None) -> str:
     return summary(loaded.run.attributes, json.dumps(given).encode(), 240)
 
 
+def published_shown(loaded: Loaded, masked: Mask) -> Shown | None:
+    """What the run has published, a field for each name, as much as a page takes."""
+    if not loaded.published:
+        return None
+    values = [(each, payloads.masked_value(_value_of(each), masked)) for each in loaded.published]
+    fields = [payloads.field(each.name, value) for each, value in values[: payloads.SHOWN_FIELDS]]
+    size = sum(len(each.value) for each in loaded.published)
+    return Shown(fields, size, is_whole=True, seq=0)
+
+
+def _value_of(published: Published) -> Any:
+    size = len(published.value)
+    return json.loads(published.value) if size <= SHOWN_BYTES else f"{size:,} bytes: see the API"
+
+
 def actions_for(loaded: Loaded) -> list[tuple[str, str, str]]:
     """What can be done to the run as it is: name in the address, label, weight."""
     status, found = loaded.run.status, list[tuple[str, str, str]]()
@@ -180,6 +197,7 @@ def as_json(loaded: Loaded, now: float, panel: Panel | None) -> dict[str, Any]:
         "steps": [step_json(step) for step in loaded.steps[:SHOWN]],
         "calls": [call.id for call in loaded.calls[:SHOWN]],
         "more": more,
+        "published": {each.name: _value_of(each) for each in loaded.published},
         "selected": None if panel is None else panel.step.key,
         "log": loaded.log,
     }

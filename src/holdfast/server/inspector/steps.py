@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast import records
 from holdfast.records import ErrorInfo, Run
+from holdfast.records.live import ANSWER, UPDATE
 from holdfast.store.approvals import DECIDED
 from holdfast.store.inspection.journal import Row
 
@@ -73,6 +74,10 @@ class StepView:
         """What to call it: the function's name, or what is waited for."""
         if self.kind == "wait" and self.name.startswith(END_OF):
             return "end of run"
+        if self.kind == "wait" and self.name.startswith(UPDATE):
+            return f"update {self.name.removeprefix(UPDATE)}"
+        if self.kind == "wait" and self.name.startswith(ANSWER):
+            return f"answer of {self.name.removeprefix(ANSWER).partition('/')[0]}"
         if self.kind == "wait" and self.name.startswith(WEBHOOK):
             return "webhook called"
         if self.kind == "wait" and self.name.startswith(DECIDED):

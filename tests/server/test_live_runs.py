@@ -1,0 +1,60 @@
+"""Asking a run that goes on, over HTTP: what it has published, and updates."""
+
+from __future__ import annotations
+
+from holdfast.server import run_schemas
+
+from .conftest import Server
+from .test_api import ended, shaped, started
+
+
+async def test_an_update_is_answered_and_can_be_asked_for_again(server: Server) -> None:
+    run = await started(server, "till")
+    place = f"/api/runs/{run}/updates"
+    first = await server.post(place, {"name": "pay", "payload": 5, "id": "a/1"})
+    body = shaped(first, run_schemas.UpdateShown)
+    assert (body["status"], body["value"], body["run_id"]) == ("answered", 5, run)
+    again = await server.post(place, {"name": "pay", "payload": 5, "id": "a/1"})
+    assert again.json == body
+    assert shaped(await server.get(f"{place}/a/1"), run_schemas.UpdateShown) == body
+    other = await server.post(place, {"name": "pay", "payload": 6, "id": "a/1"})
+    assert (other.status, other.error["kind"]) == (422, "UpdateMismatch")
+    assert (await server.get(f"{place}/nothing")).status == 404
+    rejected = shaped(await server.post(place, {"name": "pay"}), run_schemas.UpdateShown)
+    assert rejected["status"] == "rejected"
+    assert "that is no amount" in rejected["error"]
+
+
+async def test_an_update_without_an_answer_is_pending_until_the_run_ends(server: Server) -> None:
+    run = await started(server, "till")
+    place = f"/api/runs/{run}/updates"
+    body = {"name": "pay", "payload": 13, "id": "a", "wait": 0.01}
+    assert shaped(await server.post(place, body), run_schemas.UpdateShown, 202)["value"] is None
+    shaped(await server.get(f"{place}/a"), run_schemas.UpdateShown, 202)
+    await server.post(place, {"name": "pay", "payload": 0, "wait": 0.0})
+    await ended(server, run)
+    found = shaped(await server.get(f"{place}/a?wait=5"), run_schemas.UpdateShown)
+    assert found["status"] == "unanswered"
+    assert "completed without answering" in found["error"]
+    late = await server.post(place, {"name": "pay", "payload": 1})
+    assert (late.status, late.error["kind"]) == (409, "UpdateUnanswered")
+
+
+async def test_what_a_run_has_published_is_shown_by_the_api_and_the_inspector(
+    server: Server,
+) -> None:
+    run = await started(server, "till")
+    await server.post(f"/api/runs/{run}/updates", {"name": "pay", "payload": 5})
+    detail = shaped(await server.get(f"/api/runs/{run}"), run_schemas.RunDetail)
+    assert detail["published"]["total"]["value"] == {"sum": 5, "text": ""}
+    page = await server.get(f"/runs/{run}")
+    assert "Published" in page.text
+    assert "update pay" in page.text.lower()
+    await server.post(f"/api/runs/{run}/updates", {"name": "pay", "payload": 2000})
+    listed = (await server.get(f"/api/runs/{run}/published")).json["total"]
+    assert listed["value"] is None
+    assert listed["bytes"] > 100_000
+    whole = shaped(await server.get(listed["url"]), run_schemas.PublishedShown)
+    assert whole["value"]["sum"] == 2005
+    assert (await server.get(f"/runs/{run}")).status == 200
+    assert (await server.get(f"/api/runs/{run}/published/mood")).status == 404
