@@ -38,6 +38,20 @@ WRAPPINGS = {
     "tests as well": f"```python\n{PROGRAM}```\n\n```python\n{TESTS}```",
     "names of files": f"**test_solution.py**\n```python\n{TESTS}```\n**solution.py**\n"
     f"```python\n{PROGRAM}```",
+    "a fence in its docstring": "```python\ndef double(n):\n    \"\"\"Twice.\n\n    ```\n    double(2)\n    ```\n"
+    '    """\n    return 2 * n\n```\nThat is it.',
+    "a fence at the margin of its docstring": "```python\ndef double(n):\n    \"\"\"Twice.\n\n```\ndouble(2)\n```\n"
+    '    """\n    return 2 * n\n```\n',
+    "a fence in a string": '```python\nSHOWN = """\n```\ncode\n```\n"""\n\n\ndef double(n):\n    return 2 * n\n```',
+    "a fence on the last line": f"```python\n{PROGRAM.rstrip()}```",
+    "a fence on the last line, and words": f"```python\n{PROGRAM.rstrip()}```\nIt doubles n.",
+    "a byte order mark in the fence": f"```python\n\ufeff{PROGRAM}```",
+    "old line ends": f"Here:\n```python\n{PROGRAM}```\nThere.".replace("\n", "\r"),
+    "a tag of thinking in a string": f'```python\nOPENS = "<think>"\n{PROGRAM}```',
+    "a tag of thinking on a line of a string": f'```python\nOPENS = """\n<think>\n"""\n{PROGRAM}```',
+    "thinking without its first tag": f"They want:\nx = 1\n</think>\n\n```python\n{PROGRAM}```",
+    "thinking after a word": f"Hm.\n<think>\n```python\nx = 1\n```\n</think>\n```python\n{PROGRAM}```",
+    "megabytes of prose before it": "All is well that ends well. " * 100_000 + f"\n```python\n{PROGRAM}```",
     "the file's name in the fence": f"```python solution.py\n{PROGRAM}```\n```python\nx = 1\n```",
 }  # fmt: skip
 
@@ -50,6 +64,18 @@ def test_a_program_is_found_in(wrapping: str) -> None:
     exec(found, namespace)
     assert namespace["double"](21) == 42  # type: ignore[operator]
     assert "assert" not in found and "print" not in found
+
+
+def test_a_program_that_checks_itself_is_taken_before_an_example_of_its_use() -> None:
+    checked = f"{PROGRAM}\n\nassert double(2) == 4\n"
+    reply = f"```python\n{checked}```\nUse it:\n```python\nprint(double(4))\n```"
+    assert code_in(reply, PYTHON, tests=False) == checked
+
+
+def test_a_fence_in_a_template_of_typescript_is_part_of_it() -> None:
+    program = "export const SHOWN = `\n\\`\\`\\`\n```\ncode\n```\n`;\n".replace("```", "\\`\\`\\`")
+    program += "/*\n```\nf()\n```\n*/\nexport function f(): number {\n  return 1;\n}\n"
+    assert code_in(f"```ts\n{program}```\nDone.", TYPESCRIPT, tests=False) == program
 
 
 def test_pieces_that_belong_together_are_joined() -> None:

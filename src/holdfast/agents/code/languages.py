@@ -29,9 +29,14 @@ class Language:
     tests: re.Pattern[str]
     """What tests hold and programs do not."""
     asserts: re.Pattern[str]
+    asserts_bare: re.Pattern[str]
+    """An assertion that is in no function."""
 
     def looks_like_tests(self, code: str) -> bool:
-        return self.tests.search(code) is not None
+        """Whether it is tests, and not a program that checks itself."""
+        if self.tests.search(code) is not None:
+            return True
+        return self.asserts_bare.search(code) is not None and not self.defines(code)
 
     def defines(self, code: str) -> frozenset[str]:
         """The names a piece of code defines at its top."""
@@ -74,6 +79,7 @@ _NODE_TESTS = _lines(
     r"|(test|it|describe)\s*\()"
 )
 _NODE_ASSERTS = re.compile(r"\b(?:assert|expect)\b(?:\.\w+)*\s*\(")
+_NODE_BARE = _lines(r"^(?:console\.)?assert\b[.\w]*\(")
 
 LANGUAGES: dict[str, Language] = {
     language.name: language
@@ -83,19 +89,20 @@ LANGUAGES: dict[str, Language] = {
             frozenset({"python", "py", "python3", "pycon", "py3"}),
             _lines(r"^(import \w|from [\w.]+ import|def \w+\(|async def |class \w+|@\w|#!|# "
                    r"|\"\"\"|'''|[A-Za-z_]\w*(:\s*[\w\[\], .|]+)?\s*=[^=]|assert\b)"),
-            _lines(r"^\s*(def test|async def test|class Test|import pytest|from solution import"
-                   r"|import solution|assert\b)"),
+            _lines(r"^\s*(def test|async def test|class Test|import (pytest|unittest)"
+                   r"|from (pytest|unittest|solution) import|import solution)"),
             re.compile(r"^\s*assert\b|\.assert[A-Z]\w*\(|pytest\.raises\b", re.MULTILINE),
+            _lines(r"^assert\b"),
         ),
         Language(
             "typescript", "TypeScript", "node", "solution.ts", "solution.test.ts",
             frozenset({"typescript", "ts", "tsx", "javascript", "js", "mts"}),
-            _NODE_BEGINS, _NODE_TESTS, _NODE_ASSERTS,
+            _NODE_BEGINS, _NODE_TESTS, _NODE_ASSERTS, _NODE_BARE,
         ),
         Language(
             "javascript", "JavaScript", "node", "solution.js", "solution.test.js",
             frozenset({"javascript", "js", "mjs", "cjs", "jsx", "node", "typescript", "ts"}),
-            _NODE_BEGINS, _NODE_TESTS, _NODE_ASSERTS,
+            _NODE_BEGINS, _NODE_TESTS, _NODE_ASSERTS, _NODE_BARE,
         ),
     )
 }  # fmt: skip

@@ -71,6 +71,26 @@ def _end_of_call(code: str, start: int) -> int | None:
     return None
 
 
+def is_balanced(code: str) -> bool:
+    """Whether no bracket, string, template or comment is left open."""
+    opened: list[str] = []
+    place = 0
+    while place < len(code):
+        skipped = _SKIPPED.match(code, place)
+        if skipped and skipped.end() > place:
+            place = skipped.end()
+            continue
+        character = code[place]
+        if character == "`" or code.startswith("/*", place):
+            return False
+        place += 1
+        if character in _OPENING:
+            opened.append(_CLOSING[_OPENING.index(character)])
+        elif character in _CLOSING and (not opened or opened.pop() != character):
+            return False
+    return not opened
+
+
 def replaced(
     code: str, pieces: Mapping[str, Piece], texts: Mapping[str, str], needed: list[str]
 ) -> str:

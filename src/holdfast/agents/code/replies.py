@@ -14,13 +14,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from holdfast.agents.code import node_blocks
 from holdfast.agents.code.languages import Language
 
-_THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_THINKING = re.compile(r"^[ \t]*<(think|thinking|reasoning)>", re.MULTILINE | re.IGNORECASE)
+_THOUGHT = re.compile(r"</(think|thinking|reasoning)>", re.IGNORECASE)
 _FENCE = re.compile(r"^([ \t]*(?:[>*-][ \t]+)*)(`{3,}|~{3,})[ \t]*([^\n`]*)$")
+_FENCE_AT = re.compile(r"^[ \t]*(?:[>*-][ \t]+)*(?:`{3,}|~{3,})", re.MULTILINE)
 _TAG = re.compile(r"<(code|solution|tests?|file|answer)\b[^>]*>\n?(.*?)</\1>", re.DOTALL)
 _FILE_KEYS = ("path", "file", "filename", "file_name", "name")
 _MOST = 2_000_000
+"""Characters of a reply that are searched for code that no fence marks."""
+_MOST_ENDS = 40
+"""Places where one fenced block may end that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +40,10 @@ class Block:
 
 def code_in(reply: str, language: Language, *, tests: bool) -> str | None:
     """The program (or its tests) that the reply holds."""
-    text = _THINKING.sub("", reply[:_MOST].replace("\r\n", "\n").lstrip("\ufeff"))
+    text = reply.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
+    text = _without_thoughts(text)
     for find in (_fenced, _tagged, _in_json):
-        blocks = [block for block in find(text) if block.code.strip()]
+        blocks = [block for block in find(text, language) if block.code.strip()]
         chosen = _choose(blocks, language, tests=tests)
         if chosen is not None:
             return f"{chosen.strip()}\n"
@@ -47,40 +54,87 @@ def code_in(reply: str, language: Language, *, tests: bool) -> str | None:
 # --- where code may be ---
 
 
-def _fenced(text: str) -> list[Block]:
+def _without_thoughts(text: str) -> str:
+    """The reply without what the model thought aloud before it: tags within code are code."""
+    while True:
+        begun = _THINKING.search(text)
+        place = begun.start() if begun else len(text)
+        fence = _FENCE_AT.search(text)
+        if begun is None or (fence is not None and fence.start() < place):
+            # Some leave the tag out that begins their thoughts.
+            ended = _THOUGHT.search(text[: fence.start()] if fence else "")
+            return text[ended.end() :] if ended else text
+        ended = _THOUGHT.search(text, begun.end())
+        text = text[:place] + (text[ended.end() :] if ended else "")
+
+
+def _fenced(text: str, language: Language) -> list[Block]:
     blocks: list[Block] = []
     before = ""
-    opened: tuple[str, str, str, list[str]] | None = None
-    for line in text.split("\n"):
-        match = _FENCE.match(line)
-        if opened is None:
-            if match:
-                opened = (match[1], match[2], f"{match[3]}\n{before}", [])
-            elif line.strip():
-                before = line.strip()
+    lines = text.split("\n")
+    place = 0
+    while place < len(lines):
+        match = _FENCE.match(lines[place])
+        if match is None:
+            before = lines[place].strip() or before
+            place += 1
             continue
-        indent, fence, label, lines = opened
-        if match and match[2].startswith(fence) and not match[3].strip():
-            blocks.append(_block(lines, indent, label))
-            opened, before = None, ""
-        else:
-            lines.append(line)
-    if opened is not None:  # it was cut, or the model forgot to close it
-        blocks.append(_block(opened[3], opened[0], opened[2]))
+        label = f"{match[3]}\n{before}"
+        code, place = _to_its_end(lines, place + 1, match[1], match[2], language)
+        blocks.append(_block(code, match[1], label))
+        before = ""
     return blocks
+
+
+def _to_its_end(
+    lines: list[str], start: int, indent: str, fence: str, language: Language
+) -> tuple[list[str], int]:
+    """The lines of a block, and the place behind it.
+
+    A fence within it may be part of a string: the first that leaves whole code behind is its end,
+    or else the first of all. Some models put it on the last line of the code.
+    """
+    first: tuple[list[str], int] | None = None
+    tried = 0
+    for place in range(start, len(lines)):
+        line = lines[place]
+        match = _FENCE.match(line)
+        closes = match is not None and match[2].startswith(fence) and not match[3].strip()
+        trails = match is None and line.rstrip().endswith(fence)
+        if not (closes or trails) or tried >= _MOST_ENDS:
+            continue
+        tried += 1
+        inner = lines[start:place]
+        if trails:
+            inner = [*inner, line.rstrip().removesuffix(fence)]
+        if _whole(_block(inner, indent, "").code, language):
+            return inner, place + 1
+        if closes and first is None:
+            first = inner, place + 1
+    return first or (lines[start:], len(lines))  # it was cut, or the model forgot to close it
+
+
+def _whole(code: str, language: Language) -> bool:
+    """Whether code may end here: it parses, or no bracket, string or comment is left open."""
+    if language.name == "python":
+        return _parses(code)
+    return bool(code.strip()) and node_blocks.is_balanced(code)
 
 
 def _block(lines: list[str], indent: str, label: str) -> Block:
     bare = [line.removeprefix(indent) if indent else line for line in lines]
-    return Block(textwrap.dedent("\n".join(bare)), label)
+    return Block(textwrap.dedent("\n".join(bare).lstrip("\ufeff")), label)
 
 
-def _tagged(text: str) -> list[Block]:
-    return [Block(match[2], f"\n{match[0].split('>')[0]}") for match in _TAG.finditer(text)]
+def _tagged(text: str, _: Language) -> list[Block]:
+    found = _TAG.finditer(text) if len(text) <= _MOST else ()
+    return [Block(match[2], f"\n{match[0].split('>')[0]}") for match in found]
 
 
-def _in_json(text: str) -> list[Block]:
+def _in_json(text: str, _: Language) -> list[Block]:
     """The strings of an object: the reply itself, or all between its first and last brace."""
+    if len(text) > _MOST:
+        return []
     start, end = text.find("{"), text.rfind("}")
     try:
         data: Any = json.loads(text[start : end + 1]) if start >= 0 else None
@@ -106,6 +160,8 @@ def _strings(data: Any, key: str) -> Iterator[Block]:
 
 def _bare(text: str, language: Language) -> str | None:
     """Code that nothing marks: from the first line that looks like it to the last that fits."""
+    if len(text) > _MOST:
+        return None
     lines = text.strip("\n").split("\n")
     starts = [place for place, line in enumerate(lines) if language.begins.match(line)]
     if not starts:
