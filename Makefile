@@ -36,6 +36,9 @@ test-browser: $(TESTS) ## the tests in a real browser alone
 fresh: ## the README's commands in a minimal Debian root (COMMAND='make demo' for another; as root)
 	@scripts/fresh.sh $(if $(COMMAND),'$(COMMAND)')
 
+parity: $(STAMP) ## judge the tests of some hundred public packages as pytest does (long, needs the index)
+	@cd tests && ../$(BIN)/python -m agents.code.parity.registry
+
 crash: $(STAMP) ## kill a worker at every write, and cut the power at every moment (long)
 	@command -v strace >/dev/null || { echo "make crash needs strace: apt install strace (or dnf, pacman …)" >&2; exit 1; }
 	@$(BIN)/python -m pytest -q -s -n 0 tests/crash/long_power_cut.py tests/crash/long_kill_at_every_write.py

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.agents.code import verdict
 from holdfast.agents.code.languages import LANGUAGES
 from holdfast.agents.code.records import Verdict
 from holdfast.agents.code.verdict import Limits, judge
+from holdfast.errors import InternalError
 from holdfast.sandbox import Sandbox
 
 PYTHON = LANGUAGES["python"]
@@ -29,7 +31,7 @@ async def verdict_on(code: str, tests: str, limits: Limits = LIMITS) -> Verdict:
             "import pytest\nfrom solution import f\n\n"
             "@pytest.mark.parametrize('n', [1, 2])\ndef test_f(n):\n    assert f(n) == n + 1\n"
             "def test_words():\n    with pytest.raises(TypeError):\n        f('x')\n",
-            "2 passed",
+            "3 passed",
         ),
         (
             "import unittest\nfrom solution import f\n\nclass Checks(unittest.TestCase):\n"
@@ -71,8 +73,9 @@ async def test_a_wrong_program_fails_with_the_line_that_says_why() -> None:
         (GOOD, "from solution import f\ndef test_f():\n    f(1)\n", "tests", "assert nothing"),
         (GOOD, "from solution import f\ndef test_f():\n    assert True\n", "tests",
          "pass whatever the program does"),
-        (GOOD, f"import pytest\n{TEST}\n@pytest.mark.skip\ndef test_g():\n    assert f(1) == 2\n",
-         "tests", "test_g was not run"),
+        (GOOD, "import pytest\nfrom solution import f\n@pytest.mark.skip\ndef test_g():\n"
+         "    assert f(1) == 2\n", "tests", "every test was skipped"),
+        (GOOD, "import os\n\nclass Helper(dict):\n    pass\n", "tests", "the file has no tests"),
     ],
 )  # fmt: skip
 async def test_whose_fault_it_is_is_said_where_it_is_clear(
@@ -106,3 +109,33 @@ async def test_comparisons_of_ordinary_classes_are_left_alone() -> None:
     )
     tests = "from solution import P, f\ndef test_f():\n    assert f(1) == P(1)\n"
     assert (await verdict_on(code, tests)).passed
+
+
+async def test_a_test_that_is_skipped_is_counted_and_keeps_nothing_from_passing() -> None:
+    skipped = f"import pytest\n{TEST}\n@pytest.mark.skip\ndef test_g():\n    assert f(1) == 2\n"
+    assert (await verdict_on(GOOD, skipped)).summary == "1 passed, 1 skipped"
+
+
+async def test_a_failure_of_the_runner_is_neither_the_programs_nor_the_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = verdict._inside
+
+    def broken(name: str) -> str:
+        text = real(name)
+        return text.replace("found = Tests()", "raise LookupError('a mistake of ours')")
+
+    monkeypatch.setattr(verdict, "_inside", broken)
+    with pytest.raises(InternalError, match="a mistake of ours") as raised:
+        await verdict_on(GOOD, TEST)
+    assert "neither of the program nor of its tests" in str(raised.value.hint)
+    monkeypatch.setattr(verdict, "_inside", lambda name: f"import nothing_like_it\n{real(name)}")
+    with pytest.raises(InternalError, match="before it came to a verdict"):
+        await verdict_on(GOOD, TEST)
+
+
+async def test_an_end_of_file_is_called_by_its_name() -> None:
+    found = await verdict_on("value = input()\n", TEST)
+    assert found.summary.startswith("EOFError")
+    found = await verdict_on(GOOD, f"{TEST}\n\ndef test_g():\n    raise EOFError('no more')\n")
+    assert found.summary == "EOFError: no more"

@@ -22,7 +22,7 @@ from holdfast.agents.code.excerpt import tail
 from holdfast.agents.code.hollow import hollowed
 from holdfast.agents.code.languages import Language
 from holdfast.agents.code.records import Side, Verdict
-from holdfast.errors import SandboxFileError, SandboxGone
+from holdfast.errors import InternalError, SandboxFileError, SandboxGone
 from holdfast.sandbox import CommandResult, Ended, Limit, Sandbox
 
 REPORT = ".report"
@@ -55,8 +55,14 @@ class Report:
     ran: tuple[str, ...]
     missing: tuple[str, ...]
     asserts: int
+    claims: bool = True
+    """Whether the tests have anything that could fail them."""
     failures: tuple[dict[str, str], ...] = ()
     broken: dict[str, str] | None = field(default=None)
+    skipped: tuple[str, ...] = ()
+    many: int = 0
+    """How many tests passed, each case of a parametrized one counted."""
+    many_skipped: int = 0
 
 
 async def judge(
@@ -91,7 +97,7 @@ async def _run(
     nonce = secrets.token_hex(32)
     runner, *pieces = _RUNNERS[language.runtime]
     place = f"{_PLACE}/{name}{Path(runner).suffix}"
-    files = {language.code_file: code, language.test_file: tests, REPORT: ""}
+    files = {language.code_file: code, language.test_file: tests, REPORT: "", PROGRESS: ""}
     files |= {place: _inside(runner)} | {f"{_PLACE}/{each}": _inside(each) for each in pieces}
     await sandbox.write_files(files)
     given = {
@@ -111,19 +117,44 @@ async def _run(
     try:
         raw = await sandbox.read_file(REPORT, limit=_MOST_REPORT)
     except (SandboxFileError, SandboxGone):
-        return result, None
-    return result, _unsealed(raw, nonce)
+        raw = b""
+    report = _unsealed(raw, nonce)
+    await _blame(sandbox, result, report)
+    return result, report
+
+
+async def _blame(sandbox: Sandbox, result: CommandResult, report: Report | None) -> None:
+    """Raise for a failure of the runner's own, which is neither the program's nor its tests'."""
+    if report is not None:
+        if report.broken is None or report.broken["side"] != "runner":
+            return
+        said = report.broken["text"]
+    elif result.ended is not Ended.EXITED or await _progress(sandbox) != "":
+        return
+    else:
+        said = f"exit status {result.exit_code}\n{tail(result.stderr)}"
+    raise InternalError(
+        f"the test runner failed before it came to a verdict: {said.strip()}",
+        hint="this is a fault of Holdfast's, neither of the program nor of its tests; the run can "
+        "be retried from here (`holdfast runs retry`)",
+    )
+
+
+async def _progress(sandbox: Sandbox) -> str | None:
+    """How far it came: nothing, as long as the program has not been loaded."""
+    try:
+        read = await sandbox.read_file(PROGRESS, limit=_MOST_REPORT)
+    except (SandboxFileError, SandboxGone):
+        return None
+    return read.decode(errors="replace")
 
 
 async def _place(sandbox: Sandbox, language: Language) -> str:
     """Which test was running, if the runner can't say by itself where it hangs."""
     if language.runtime != "node":
         return ""
-    try:
-        name = await sandbox.read_file(PROGRESS, limit=_MOST_REPORT)
-    except (SandboxFileError, SandboxGone):
-        return ""
-    return f"It was here: {tail(name.decode(errors='replace'), 300)}" if name else ""
+    name = await _progress(sandbox)
+    return f"It was here: {tail(name, 300)}" if name else ""
 
 
 def _inside(name: str) -> str:
@@ -136,13 +167,18 @@ def _unsealed(raw: bytes, nonce: str) -> Report | None:
     if not hmac.compare_digest(seal, true):
         return None
     data: dict[str, Any] = json.loads(body)
+    counts: dict[str, int] = data.get("counts", {})
     return Report(
-        bool(data["passed"]),
-        tuple(data["ran"]),
-        tuple(data.get("missing", ())),
-        int(data["asserts"]),
-        tuple(data["failures"]),
-        data.get("broken"),
+        passed=bool(data["passed"]),
+        ran=tuple(data["ran"]),
+        missing=tuple(data.get("missing", ())),
+        asserts=int(data["asserts"]),
+        claims=bool(data.get("claims", False)),
+        failures=tuple(data["failures"]),
+        broken=data.get("broken"),
+        skipped=tuple(data.get("skipped", ())),
+        many=int(counts.get("passed", 0)) or len(data["ran"]),
+        many_skipped=int(counts.get("skipped", 0)) or len(data.get("skipped", ())),
     )
 
 
@@ -173,20 +209,24 @@ def _verdict(
         return failed(_line(report.failures[0]["line"]), _told(report), names)
     if report.missing:
         summary = f"{report.missing[0]} was not run"
-        told = f"These tests were not run (skipped, or not reached): {', '.join(report.missing)}."
+        told = f"These tests were not run to their end: {', '.join(report.missing)}."
         return failed(summary, told, report.missing, "tests")
-    if report.asserts == 0:
+    if not report.ran:
+        summary = "every test was skipped" if report.skipped else "the file has no tests"
+        told = f"{summary[0].upper()}{summary[1:]}: {', '.join(report.skipped)}".rstrip(": ")
+        return failed(summary, f"{told}. At least one must be run.", report.skipped, "tests")
+    if report.asserts == 0 and not report.claims:
         return failed(
             "the tests assert nothing", "The test file has no assertion that was run.", (), "tests"
         )
     if not report.passed or result.exit_code != 0:
         summary = f"exit status {result.exit_code}"
         return failed(summary, f"The tests ended with {summary}.")
-    many = (
-        f"{len(report.ran)} passed"
-        if report.ran != ("script",)
-        else f"{report.asserts} asserts held"
-    )
+    many = f"{report.many} passed"
+    if report.ran == ("script",):
+        many = f"{report.asserts} asserts held"
+    elif report.skipped:
+        many += f", {report.many_skipped} skipped"
     return Verdict(True, many, None, output, (), None, result.seconds, sandbox)
 
 

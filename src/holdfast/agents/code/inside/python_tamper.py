@@ -9,15 +9,20 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import FunctionType, ModuleType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from holdfast.agents.code.inside import python_watch
 
 _OURS = ("solution", "test_solution", "conftest")
 _CHANGE_BY_THEMSELVES = ("sys", "warnings", "threading", "logging", "os.environ")
 _ALWAYS = ("pytest", "_pytest", "unittest")
 """If they are loaded at all."""
+_PATCHING = re.compile(r"setattr|delattr|patch|mock|object", re.IGNORECASE)
 
 
 def load_imports(tree: ast.Module) -> None:
@@ -72,7 +77,7 @@ class Originals:
 
     def replaced(self) -> str | None:
         """The name of something that is no longer what it was."""
-        if sys.gettrace() is not None:
+        if python_watch.traced():
             return "sys.settrace"
         if "parametrize" in _members(self._mark):  # pytest makes it anew each time it is asked for
             return "pytest.mark.parametrize"
@@ -97,17 +102,21 @@ def _code(value: object) -> object:
 
 
 def _assigned(tree: ast.Module) -> set[str]:
-    """The attributes that the tests set by themselves: `time.sleep = …`, `setattr(…)`."""
-    return set(_targets(tree))
+    """The names that the tests may have replaced by themselves.
 
-
-def _targets(tree: ast.Module) -> Iterator[str]:
+    Attributes they set (`time.sleep = …`), and if they have anything to replace things with, all
+    the words in their strings: `patch("time.sleep")`, `setattr(time, "sleep", …)`.
+    """
+    found: set[str] = set()
+    words: set[str] = set()
+    patches = False
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
-            yield node.attr
-        elif isinstance(node, ast.Call):
-            called = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            if called in ("setattr", "patch", "object", "delattr"):
-                for each in node.args[:2]:
-                    if isinstance(each, ast.Constant) and isinstance(each.value, str):
-                        yield each.value.rpartition(".")[2]
+        if isinstance(node, ast.Attribute):
+            if isinstance(node.ctx, ast.Store | ast.Del):
+                found.add(node.attr)
+            patches = patches or _PATCHING.search(node.attr) is not None
+        elif isinstance(node, ast.Name):
+            patches = patches or _PATCHING.search(node.id) is not None
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            words |= set(re.findall(r"\w+", node.value))
+    return found | words if patches else found

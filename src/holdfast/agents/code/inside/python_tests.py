@@ -1,12 +1,16 @@
 """Instrumenting tests: each says that it was left, and each assertion that it held.
 
-Works on the syntax tree of a module that nobody has run yet. What a failing assertion says is
-pytest's doing, which is why its rewriting is kept and only its result is watched.
+Works on the syntax tree of a module that nobody has run yet. Which tests there are is for pytest
+to say, and what a failing assertion says is the doing of its rewriting, which is only added to.
+Certain tests, those that pytest can't but collect, must turn up all the same: a program may have
+taken them away.
 """
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterable, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,47 +21,143 @@ _OPERATORS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
     ast.In: "in",
 }  # fmt: skip
-_BODIES = ("body", "orelse", "finalbody")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_CLAIMS = re.compile(r"assert|raises|warns|fail|deprecated_call|expect|check|verify", re.IGNORECASE)
+_MARK = re.compile(r"(pytest\.)?mark\.\w+(\(|$)")
+_MAKE_NAMES = {"globals", "setattr", "exec", "vars", "locals"}
+"""By these a module may define tests that its text does not show, or take some away."""
+_CLASS_SETS = {"__init__", "__new__", "__test__"}
 
 
-def instrument(tree: ast.Module) -> list[str]:
-    """Wrap the tests of a module, in place; the names of those that must be run."""
-    expected: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and _holds_tests(node):
-            expected += [_wrap(each, f"{node.name}.") for each in node.body if _is_test(each)]
-        elif _is_test(node):
-            expected.append(_wrap(node, ""))
+class Tests:
+    """What the text of the tests says about them."""
+
+    def __init__(self) -> None:
+        self.certain: list[str] = []
+        """Tests that pytest must collect, and that are left by a `return` if they pass."""
+        self.any = False
+        """Whether there is something that pytest might collect; otherwise it is a script."""
+        self.claims = False
+        """Whether there is something that could fail them: an `assert`, a `raise`, a call."""
+
+
+def instrument(tree: ast.Module) -> Tests:
+    """Wrap the tests of a module, in place; what its text says about them."""
+    found = Tests()
+    found.claims = any(_is_claim(node) for node in ast.walk(tree))
+    rebound = set(_rebound(tree))
+    _wrap_all(tree.body, "", found, certain=rebound.isdisjoint(_MAKE_NAMES))
+    found.certain = [name for name in found.certain if name.partition(".")[0] not in rebound]
+    found.any = found.any or any(name.lower().startswith("test") for name in rebound)
+    found.any = found.any or not rebound.isdisjoint(_MAKE_NAMES)
     _Calls().visit(tree)
-    ast.fix_missing_locations(tree)
-    return expected
+    return found
 
 
-def _is_test(node: ast.stmt) -> bool:
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+def _rebound(tree: ast.Module) -> Iterator[str]:
+    """Names that are set or deleted by anything but the definition of a function or a class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and (node.id in _MAKE_NAMES or not _is_load(node)):
+            yield node.id
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+
+
+def _is_load(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def _wrap_all(body: Iterable[ast.stmt], prefix: str, found: Tests, certain: bool) -> None:
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            found.any = found.any or bool(node.bases) or node.name.startswith("Test")
+            sure = certain and not prefix and _is_sure_class(node)
+            _wrap_all(node.body, f"{prefix}{node.name}.", found, sure)
+        elif isinstance(node, _FUNCTIONS):
+            if node.name.startswith("test") and not _is_fixture(node):
+                found.any = True
+                name = _wrap(node, prefix)
+                if certain and all(_MARK.match(ast.unparse(d)) for d in node.decorator_list):
+                    found.certain.append(name)
+        else:
+            for inner in _bodies(node):
+                _wrap_all(inner, prefix, found, certain=False)
+
+
+def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The statements under an `if`, a `try`, a `with`, a loop."""
+    for name in ("body", "orelse", "finalbody"):
+        inner: Any = getattr(node, name, None)
+        if isinstance(inner, list):
+            yield cast("list[ast.stmt]", inner)
+    for more in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        yield from _bodies(more)
+
+
+def _is_fixture(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return "fixture" in " ".join(ast.unparse(each) for each in node.decorator_list)
+
+
+def _is_sure_class(node: ast.ClassDef) -> bool:
+    """Whether pytest collects it, whatever happens at run time."""
+    if node.decorator_list or node.keywords:
         return False
-    decorators = " ".join(ast.unparse(each) for each in node.decorator_list)
-    return node.name.startswith("test") and "fixture" not in decorators
+    sets = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+    sets |= {each.name for each in node.body if isinstance(each, _FUNCTIONS)}
+    if sets & _CLASS_SETS:
+        return False
+    bases = [ast.unparse(base) for base in node.bases]
+    return bases == ["unittest.TestCase"] or (not bases and node.name.startswith("Test"))
 
 
-def _holds_tests(node: ast.ClassDef) -> bool:
-    bases = " ".join(ast.unparse(base) for base in node.bases)
-    return node.name.startswith("Test") or "TestCase" in bases
-
-
-def _wrap(node: ast.stmt, prefix: str) -> str:
+def _wrap(node: ast.FunctionDef | ast.AsyncFunctionDef, prefix: str) -> str:
     """Have a test say that it was left, and whether by an error."""
-    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     name, watch = f"{prefix}{node.name}", python_watch.NAME
+    first = node.body[0]
+    doc = [first] if ast.get_docstring(node, clean=False) is not None else []
     begun, guarded = _parsed(
         f"{watch}.enter({name!r})\ntry:\n    pass\nexcept BaseException:\n"
-        f"    {watch}.fail({name!r})\n    raise\nfinally:\n    {watch}.leave({name!r})",
-        node.body[0],
+        f"    {watch}.fail({name!r})\n    raise\nelse:\n    {watch}.returned({name!r})\n"
+        f"finally:\n    {watch}.leave()",
+        first,
     )
     assert isinstance(guarded, ast.Try)
-    guarded.body = node.body
-    node.body = [begun, guarded]
+    # A test that returns in the middle passes over the `else`: it is put before each `return`.
+    rest: ast.Module = _Returns(name).visit(ast.Module(node.body[len(doc) :], []))
+    guarded.body = rest.body or guarded.body
+    node.body = [*doc, begun, guarded]
     return name
+
+
+class _Returns(ast.NodeTransformer):
+    """Has a test say that it is left by a `return`, wherever it has one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def visit_Return(self, node: ast.Return) -> list[ast.stmt]:
+        return [*_parsed(f"{python_watch.NAME}.returned({self._name!r})", node), node]
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
+
+
+def _called(node: ast.Call) -> str:
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _is_claim(node: ast.AST) -> bool:
+    if isinstance(node, ast.Assert | ast.Raise):
+        return True
+    return isinstance(node, ast.Call) and _CLAIMS.search(_called(node)) is not None
 
 
 class _Calls(ast.NodeTransformer):
@@ -65,8 +165,8 @@ class _Calls(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        if not name.startswith("assert") and name not in ("raises", "fail"):
+        name = _called(node)
+        if not name.startswith("assert") and name not in ("raises", "warns", "deprecated_call"):
             return node
         [made] = _parsed(f"{python_watch.NAME}.call({name!r})", node)
         assert isinstance(made, ast.Expr) and isinstance(made.value, ast.Call)
@@ -75,42 +175,42 @@ class _Calls(ast.NodeTransformer):
         return made.value
 
 
-# --- assertions as pytest has rewritten them ---
+# --- assertions as pytest rewrites them ---
 
 
-def watch_rewritten(tree: ast.Module) -> None:
-    """Say that an assertion held after each `if not …: raise` that pytest made of one."""
-    for node in ast.walk(tree):
-        for field in _BODIES:
-            body: Any = getattr(node, field, None)
-            if isinstance(body, list):
-                body[:] = _watched(cast("list[Any]", body))
+def rewriter(base: Any) -> Any:
+    """pytest's rewriting of assertions, which also tells the watch of each."""
+
+    class Watching(base):
+        def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
+            made: list[ast.stmt] = base.visit_Assert(self, node)
+            return _watched(made, node)
+
+    return Watching
 
 
-def _watched(body: list[Any]) -> list[Any]:
-    made: list[Any] = []
-    compares: dict[str, ast.Compare] = {}
-    for statement in body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Compare):
-            target = statement.targets[0]
-            if isinstance(target, ast.Name):
-                compares[target.id] = statement.value
-        made.append(statement)
-        if isinstance(statement, ast.If) and (tested := _asserted_by(statement)):
-            told = f"{python_watch.NAME}.fails({statement.lineno})"
-            statement.body[:0] = _parsed(told, statement)
-            made += _held(compares.get(tested), statement)
-    return made
+def _watched(made: list[ast.stmt], node: ast.Assert) -> list[ast.stmt]:
+    """After the `if not …: raise` of an assertion, it held; in it, it fails."""
+    place = max(
+        (n for n, each in enumerate(made) if isinstance(each, ast.If) and _raises(each)), default=-1
+    )
+    if place < 0:
+        return made
+    failing = made[place]
+    assert isinstance(failing, ast.If)
+    failing.body[:0] = _parsed(f"{python_watch.NAME}.fails({node.lineno})", node)
+    compared: ast.Compare | None = None
+    tested = failing.test.operand if isinstance(failing.test, ast.UnaryOp) else None
+    for each in made[:place]:
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Compare):
+            target = each.targets[0]
+            if isinstance(target, ast.Name) and target.id == getattr(tested, "id", None):
+                compared = each.value
+    return [*made[: place + 1], *_held(compared, node), *made[place + 1 :]]
 
 
-def _asserted_by(statement: ast.If) -> str:
-    """The name of the value that is asserted, if pytest made the statement of an assertion."""
-    if not isinstance(statement.test, ast.UnaryOp) or not isinstance(statement.body[-1], ast.Raise):
-        return ""
-    tested = statement.test.operand
-    if isinstance(tested, ast.Name) and tested.id.startswith("@py_assert"):
-        return tested.id
-    return ""
+def _raises(statement: ast.If) -> bool:
+    return bool(statement.body) and isinstance(statement.body[-1], ast.Raise)
 
 
 def _held(compare: ast.Compare | None, where: ast.stmt) -> list[ast.stmt]:
@@ -119,15 +219,18 @@ def _held(compare: ast.Compare | None, where: ast.stmt) -> list[ast.stmt]:
         return _parsed(f"{python_watch.NAME}.count()", where)
     [told] = _parsed(f"{python_watch.NAME}.compared({operator!r})", where)
     assert isinstance(told, ast.Expr) and isinstance(told.value, ast.Call)
-    told.value.args += [_again(compare.left), _again(compare.comparators[0])]
+    told.value.args += [_again(compare.left, where), _again(compare.comparators[0], where)]
     return [told]
 
 
-def _again(value: ast.expr) -> ast.expr:
+def _again(value: ast.expr, where: ast.stmt) -> ast.expr:
     """The value once more, if reading it again changes nothing."""
-    if isinstance(value, ast.Name | ast.Constant):
-        return value
-    return ast.copy_location(ast.Constant(None), value)
+    again: ast.expr = ast.Constant(None)
+    if isinstance(value, ast.Name):
+        again = ast.Name(value.id, ast.Load())
+    elif isinstance(value, ast.Constant):
+        again = ast.Constant(value.value)
+    return ast.copy_location(again, where)
 
 
 # --- assertions of a script, which pytest never sees ---
@@ -136,7 +239,7 @@ def _again(value: ast.expr) -> ast.expr:
 def compiled_script(tree: ast.Module, name: str) -> CodeType:
     """The code of tests that are in no function, its assertions watched."""
     _Asserts().visit(tree)
-    ast.fix_missing_locations(tree)
+    ast.fix_missing_locations(tree)  # here nothing is pytest's: all that was there has its place
     return compile(tree, name, "exec", dont_inherit=True)
 
 

@@ -17,6 +17,7 @@ import { originals } from "./node_tamper.mjs";
 const MOST_TEXT = 4000;
 const MOST_TESTS = 50;
 const MOST_LINES = 5000;
+const LATE = 5000; // milliseconds in which what comes after the last test still counts
 const HOLLOW = "/* holdfast: hollow */";
 const TOOLCHAIN = "/home/user/toolchain/";
 
@@ -31,12 +32,24 @@ const cut = (text) => {
   return whole.length <= MOST_TEXT ? whole : `… ${whole.slice(-MOST_TEXT)}`;
 };
 
+const HOOKS = ["before", "after", "beforeEach", "afterEach"];
+const newSuite = (name) => ({ name, before: [], after: [], beforeEach: [], afterEach: [], begun: false });
+
+// A test's arguments, in any order that node takes them in.
+const parsed = (args) => ({
+  name: typeof args[0] === "string" ? args[0] : (args.find((a) => typeof a === "function")?.name || "<anonymous>"),
+  options: args.find((a) => a && typeof a === "object") ?? {},
+  body: args.find((a) => typeof a === "function"),
+});
+
 const { apply, ownKeys } = Reflect;
 const { isArray } = Array;
 const Promised = Promise;
 const finish = bindFinish();
-const report = { passed: false, ran: [], failures: [], missing: [], asserts: 0, broken: null };
+const report = { passed: false, ran: [], skipped: [], failures: [], missing: [], asserts: 0, claims: false, broken: null };
 const watch = { asserts: 0, tests: [], lines: new Set(), current: null, drained: null };
+const { AssertionError } = createRequire(import.meta.url)("node:assert");
+const placeInTests = new RegExp(`${given.tests.replaceAll(".", "\\.")}:(\\d+):(\\d+)`);
 const lineInTests = new RegExp(`${given.tests.replaceAll(".", "\\.")}:(\\d+)`);
 const progress = fs.openSync(path.join(where, ".progress"), "w");
 const watchedAssert = watched(createRequire(import.meta.url)("node:assert"));
@@ -65,7 +78,7 @@ function end() {
   }
   report.asserts = watch.asserts;
   report.passed =
-    !report.broken && !report.failures.length && !report.missing.length && watch.asserts > 0;
+    !report.broken && !report.failures.length && !report.missing.length && report.ran.length > 0 && watch.asserts > 0;
   finish(report);
 }
 
@@ -202,7 +215,12 @@ function watched(real) {
   const counted = (original) =>
     function wrapper(...given) {
       reach(wrapper);
-      const result = apply(original, real, given);
+      let result;
+      try {
+        result = apply(original, real, given);
+      } catch (error) {
+        throw saidBySource(error, given, wrapper);
+      }
       if (result instanceof Promised) {
         return result.then((value) => {
           watch.asserts += 1;
@@ -222,6 +240,42 @@ function watched(real) {
   return Object.freeze(made);
 }
 
+// What `assert(expression)` says: node reads the expression where it was called, which is here.
+function saidBySource(error, given, wrapper) {
+  if (!isAssertion(error) || !error.generatedMessage || given.length !== 1 || error.operator !== "==") {
+    return error;
+  }
+  const here = {};
+  Error.captureStackTrace(here, wrapper);
+  const expression = callAt(String(here.stack));
+  if (expression === null) return error;
+  const message = `The expression evaluated to a falsy value:\n\n  ${expression}\n`;
+  return new AssertionError({ message, actual: given[0], expected: true, operator: "==", stackStartFn: wrapper });
+}
+
+// The text of the call in the tests that a stack begins with, if its end can be found.
+function callAt(stack) {
+  const at = stack.match(placeInTests);
+  if (!at) return null;
+  const lines = source.split("\n");
+  const from = lines.slice(0, at[1] - 1).join("\n").length + (at[1] > 1 ? 1 : 0);
+  const line = lines[at[1] - 1] ?? "";
+  const begin = line.slice(0, at[2]).search(/\bassert\b[\w.]*$|\bassert[\w.]*\.?\w*$/);
+  const start = from + (begin >= 0 ? begin : Number(at[2]) - 1);
+  const opened = source.indexOf("(", start);
+  if (opened < 0) return null;
+  let depth = 0;
+  for (let place = opened; place < source.length && place < opened + 2000; place++) {
+    const character = source[place];
+    if (character === "'" || character === '"' || character === "`") {
+      place++;
+      while (place < source.length && source[place] !== character) place += source[place] === "\\" ? 2 : 1;
+    } else if (character === "(") depth++;
+    else if (character === ")" && --depth === 0) return source.slice(start, place + 1);
+  }
+  return null;
+}
+
 // Assertions of a script, by line: one that waits for ever ends without a word.
 function reach(wrapper) {
   if (watch.tests.length || watch.lines.size >= MOST_LINES) return;
@@ -238,40 +292,41 @@ function unreached() {
 }
 
 function testing() {
-  const suites = [{ name: "", before: [], after: [], beforeEach: [], afterEach: [] }];
-  const parsed = (args) => ({
-    name: typeof args[0] === "string" ? args[0] : (args.find((a) => typeof a === "function")?.name || "test"),
-    options: args.find((a) => a && typeof a === "object") ?? {},
-    body: args.find((a) => typeof a === "function"),
-  });
-  const add = (skipped) => (...args) => {
+  const suites = [newSuite("")];
+  const add = (kind) => (...args) => {
     const { name, options, body } = parsed(args);
     const full = [...suites.map((suite) => suite.name), name].filter(Boolean).join(" > ");
-    const skip = skipped || options.skip || options.todo || !body;
-    watch.tests.push({ name: full, body, skip, suites: [...suites] });
+    const skip = kind === "skip" || Boolean(options.skip) || !body || suites.some((suite) => suite.skip);
+    const todo = kind === "todo" || Boolean(options.todo) || suites.some((suite) => suite.todo);
+    watch.tests.push({ name: full, body, options, skip, todo, suites: [...suites] });
     return Promise.resolve();
   };
-  const test = Object.assign(add(false), { skip: add(true), todo: add(true), only: add(false) });
-  const describe = Object.assign(
-    (...args) => {
-      const { name, body } = parsed(args);
-      suites.push({ name, before: [], after: [], beforeEach: [], afterEach: [] });
-      try {
-        body?.();
-      } finally {
-        suites.pop();
-      }
-    },
-    { skip: (...args) => add(true)(parsed(args).name), todo: (...args) => add(true)(parsed(args).name) },
-  );
-  const hook = (kind) => (body) => suites.at(-1)[kind].push(body);
-  Object.assign(describe, { only: describe });
-  Object.freeze(Object.assign(test, { test, it: test, describe, suite: describe }));
+  const group = (kind) => (...args) => {
+    const { name, options, body } = parsed(args);
+    const made = newSuite(name);
+    made.skip = kind === "skip" || Boolean(options.skip);
+    made.todo = kind === "todo" || Boolean(options.todo);
+    suites.push(made);
+    try {
+      if (made.skip || !body) add("skip")(name);
+      else body({ name });
+    } finally {
+      suites.pop();
+    }
+    return Promise.resolve();
+  };
+  const variants = (make) => Object.assign(make(""), { skip: make("skip"), todo: make("todo"), only: make("") });
+  const test = variants(add);
+  const describe = variants(group);
+  const hook = (kind) => (body) => {
+    if (typeof body === "function") suites.at(-1)[kind].push(body);
+  };
+  const hooks = Object.fromEntries(HOOKS.map((kind) => [kind, hook(kind)]));
   const { mock } = createRequire(import.meta.url)("node:test");
-  const hooks = ["before", "after", "beforeEach", "afterEach"].map((kind) => [kind, hook(kind)]);
-  return Object.freeze({
-    test, it: test, describe, suite: describe, mock, ...Object.fromEntries(hooks),
-  });
+  const all = { test, it: test, describe, suite: describe, mock, ...hooks };
+  Object.freeze(Object.assign(test, all));
+  Object.freeze(describe);
+  return Object.freeze({ ...all, skip: test.skip, todo: test.todo, only: test.only });
 }
 
 // --- running ---
@@ -293,37 +348,70 @@ async function run() {
     if (!report.failures.length) report.ran.push("script");
     return;
   }
-  const begun = new Set();
+  let open = [];
   for (const test of watch.tests) {
+    await leave(open.filter((suite) => !test.suites.includes(suite)));
+    open = test.suites;
     if (test.skip) {
-      if (report.missing.length < MOST_TESTS) report.missing.push(test.name);
+      skipped(test.name);
       continue;
     }
     watch.current = test.name;
     note(test.name);
-    try {
-      for (const suite of test.suites) {
-        if (!begun.has(suite)) for (const hook of suite.before) await hook();
-        begun.add(suite);
-        for (const hook of suite.beforeEach) await hook();
-      }
-      await call(test.body, test.name);
-      for (const suite of test.suites) for (const hook of suite.afterEach) await hook();
-      if (!report.failures.some((failure) => failure.name === test.name)) report.ran.push(test.name);
-    } catch (error) {
-      fail(test.name, error);
-    }
+    await one(test);
   }
-  for (const suite of begun) {
+  await leave(open);
+  watch.current = null;
+  await drain(Math.min(1000 * given.limit, LATE));
+  report.ran = report.ran.filter((name) => !report.failures.some((failure) => failure.name === name));
+}
+
+function skipped(name) {
+  if (report.skipped.length < MOST_TESTS) report.skipped.push(name);
+}
+
+// What comes after the last test of a suite, the innermost first.
+async function leave(suites) {
+  for (const suite of [...suites].reverse()) {
+    if (!suite.begun) continue;
     for (const hook of suite.after) {
       try {
-        await hook();
+        await called(hook, {});
       } catch (error) {
-        fail("after", error);
+        fail(`${suite.name || "the file"}, after`, error);
       }
     }
   }
-  await drain(100);
+}
+
+async function one(test) {
+  const state = { name: test.name, skip: false, todo: test.todo, failed: false };
+  let problem = null;
+  try {
+    for (const suite of test.suites) {
+      if (!suite.begun) {
+        suite.begun = true;
+        for (const hook of suite.before) await called(hook, {});
+      }
+      for (const hook of suite.beforeEach) await called(hook, context(state, []));
+    }
+    await call(test, state);
+  } catch (error) {
+    problem = { error };
+  }
+  for (const suite of [...test.suites].reverse()) {
+    for (const hook of suite.afterEach) {
+      try {
+        await called(hook, context(state, []));
+      } catch (error) {
+        problem ??= { error };
+      }
+    }
+  }
+  if (state.todo) skipped(test.name);
+  else if (problem) fail(test.name, problem.error);
+  else if (state.skip) skipped(test.name);
+  else if (!state.failed) report.ran.push(test.name);
 }
 
 // Where a program hangs is to be seen from outside: see `verdict.py`.
@@ -332,36 +420,86 @@ function note(name) {
   fs.writeSync(progress, name, 0);
 }
 
-async function call(body, name) {
-  const later = [];
-  const context = {
-    name,
-    assert: watchedAssert,
-    diagnostic() {},
-    plan() {},
-    after: (hook) => later.push(hook),
-    skip() {
-      report.missing.push(name);
-    },
-    todo() {
-      report.missing.push(name);
-    },
-    test: async (inner, ...rest) => call(rest.find((a) => typeof a === "function"), `${name} > ${inner}`),
-    mock: createRequire(import.meta.url)("node:test").mock,
-  };
-  try {
-    if (body.length >= 2) {
-      await new Promised((resolve, reject) => body(context, (error) => (error ? reject(error) : resolve())));
-    } else {
-      await body(context);
-    }
-  } finally {
-    for (const hook of later) await hook();
-  }
+// Calls a function as node calls tests and hooks: with a callback if it takes one.
+function called(body, context, options = {}) {
+  const under = new Promised((resolve, reject) => {
+    if (body.length >= 2) apply(body, context, [context, (error) => (error ? reject(error) : resolve())]);
+    else resolve(apply(body, context, [context]));
+  });
+  const { timeout } = options;
+  if (typeof timeout !== "number" || !(timeout < 2 ** 31)) return under;
+  let timer;
+  const late = new Promised((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`test timed out after ${timeout}ms`)), timeout);
+  });
+  return Promised.race([under, late]).finally(() => clearTimeout(timer));
 }
 
+// What a test is handed: `t`.
+function context(state, later) {
+  const own = newSuite("");
+  const plan = { wanted: null, seen: 0 };
+  const counting = {};
+  for (const name of ownKeys(watchedAssert)) {
+    const value = watchedAssert[name];
+    if (typeof name !== "string" || typeof value !== "function") continue;
+    counting[name] = (...args) => {
+      plan.seen += 1;
+      return value(...args);
+    };
+  }
+  const inner = (...args) => {
+    plan.seen += 1;
+    const { name, options, body } = parsed(args);
+    const full = `${state.name} > ${name}`;
+    if (options.skip || !body) {
+      skipped(full);
+      return Promised.resolve();
+    }
+    const within = { name: full, body, options, todo: Boolean(options.todo), suites: [{ ...own, begun: true, before: [] }] };
+    const running = one(within).then(() => {
+      if (report.failures.some((failure) => failure.name === full)) state.failed = true;
+    });
+    later.push(() => running);
+    return running;
+  };
+  const made = {
+    name: state.name,
+    fullName: state.name,
+    assert: counting,
+    signal: new AbortController().signal,
+    diagnostic() {},
+    runOnly() {},
+    plan: (wanted) => { plan.wanted = wanted; },
+    skip: () => { state.skip = true; },
+    todo: () => { state.todo = true; },
+    test: Object.assign(inner, { skip: (name) => skipped(`${state.name} > ${name}`), todo: () => {}, only: inner }),
+    mock: createRequire(import.meta.url)("node:test").mock,
+    planned: plan,
+  };
+  for (const kind of HOOKS) made[kind] = (hook) => (kind === "after" ? later.push(hook) : own[kind].push(hook));
+  made.before = (hook) => later.push(() => {}) && called(hook, made);
+  return made;
+}
+
+async function call(test, state) {
+  const later = [];
+  const made = context(state, later);
+  const { planned } = made;
+  try {
+    await called(test.body, made, test.options);
+  } finally {
+    for (const hook of later) await hook(made);
+  }
+  if (planned.wanted !== null && planned.seen !== planned.wanted) {
+    throw new Error(`plan expected ${planned.wanted} assertions but received ${planned.seen}`);
+  }
+  if (state.failed) throw new Error("a subtest failed");
+}
+
+// An error that nobody caught: of the test under way, or of one that had ended.
 function stray(error) {
-  fail(watch.current ?? "script", error);
+  fail(watch.current ?? (watch.tests.length ? "after the tests" : "script"), error);
 }
 
 function fail(name, error) {

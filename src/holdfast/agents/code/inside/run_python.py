@@ -17,6 +17,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -36,7 +37,11 @@ MOST_TEXT = 4000
 _open = open
 _C_ENCODER: object = getattr(encoder, "c_make_encoder")  # noqa: B009 - it is not in the stubs
 _ASSERTED = "AssertionError: assert "
+_PYTESTS = re.compile(r"^E\s{2,}")
+"""How pytest begins the line of an error: an `EOFError` of one's own begins otherwise."""
 MOST_TESTS = 50
+MOST_NAMES = 2000
+PROGRESS = ".progress"
 
 Report = dict[str, Any]
 
@@ -54,7 +59,13 @@ def main() -> None:
     del given, seal
     with open(os.path.join(where, TESTS), "rb") as file:
         raw = file.read()
-    write(_run(raw, where))
+    try:
+        report = _run(raw, where)
+    except Exception as error:
+        # All that a program or its tests can raise was caught where they were run: this is ours.
+        report = _empty()
+        report["broken"] = _broken("runner", _trace(error))
+    write(report)
 
 
 def _writer(seal: Any, path: str) -> Callable[[Report], None]:
@@ -75,24 +86,35 @@ def _writer(seal: Any, path: str) -> Callable[[Report], None]:
     return write
 
 
+def _empty() -> Report:
+    return {
+        "passed": False, "ran": [], "skipped": [], "counts": {"passed": 0, "skipped": 0},
+        "failures": [], "missing": [], "asserts": 0, "claims": False, "broken": None,
+    }  # fmt: skip
+
+
 def _run(raw: bytes, where: str) -> Report:
-    report: Report = {"passed": False, "ran": [], "failures": [], "asserts": 0, "broken": None}
+    report = _empty()
     try:
         tree = ast.parse(raw, TESTS)  # bytes: a byte order mark and an encoding are heeded
         source = decode_source(raw)
-    except (SyntaxError, ValueError) as error:
+        compile(tree, TESTS, "exec", dont_inherit=True)  # what only compiling finds
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         report["broken"] = _broken("tests", _text(error))
         return report
     watch = python_watch.Watch(source)
-    expected = python_tests.instrument(tree)
+    tests = python_tests.instrument(tree)
     python_tamper.load_imports(tree)
-    sys.path.append(where)  # behind all others: a file there takes the place of no module
     # From here on nothing of ours is looked up where the solution could have put its own.
-    if expected:
-        run = _functions(watch, report, tree, source, where)
+    if tests.any:
+        collector = _Collector(report)
+        run = _functions(watch, report, collector, tree, raw, where)
     else:
+        collector = None
         run = _script(watch, report, python_tests.compiled_script(tree, TESTS), source)
+    sys.path.append(where)  # behind all others: a file there takes the place of no module
     untouched = python_tamper.Originals(tree)
+    _begun(where)
     try:
         importlib.import_module("solution")
     except BaseException as error:  # the code under test may raise anything
@@ -107,8 +129,14 @@ def _run(raw: bytes, where: str) -> Report:
         report["broken"] = _broken("code", told)
     elif not _same_file(os.path.join(where, TESTS), raw):
         report["broken"] = _broken("code", f"the program changed {TESTS}: that is not a solution")
-    _conclude(report, watch, expected)
+    _conclude(report, watch, tests, collector)
     return report
+
+
+def _begun(where: str) -> None:
+    """From here on the program has a hand in what happens; before, all that fails is ours."""
+    with open(os.path.join(where, PROGRESS), "w") as file:
+        file.write("begun")
 
 
 def _same_file(path: str, raw: bytes) -> bool:
@@ -119,42 +147,56 @@ def _same_file(path: str, raw: bytes) -> bool:
         return False
 
 
-def _conclude(report: Report, watch: python_watch.Watch, expected: list[str]) -> None:
+def _conclude(
+    report: Report,
+    watch: python_watch.Watch,
+    tests: python_tests.Tests,
+    collector: _Collector | None,
+) -> None:
     for name, line, text in watch.swallowed():
         report["failures"].append({"name": name, "line": _cut(line), "text": _cut(text)})
-    report["ran"] = sorted(watch.left - watch.failed)
     report["asserts"] = watch.asserts
-    missing = [name for name in expected if name not in report["ran"]]
-    report["missing"] = missing[:MOST_TESTS]
-    ended = next((name for name in missing if name in watch.stopped), None)
+    if collector is None:
+        if not (report["failures"] or report["broken"]):
+            report["ran"] = [python_watch.SCRIPT]
+    else:
+        collector.conclude(watch, tests)
+    ended = next(iter(watch.stopped), None)
     if ended is not None and not (report["failures"] or report["broken"]):
         told = f"the program ended {ended} by {watch.stopped[ended]}"
         report["broken"] = _broken("code", told)
-    report["passed"] = not (report["failures"] or report["broken"] or missing) and watch.asserts > 0
+    proven = report["ran"] and (watch.asserts > 0 or tests.claims)
+    spoilt = report["failures"] or report["broken"] or report["missing"]
+    report["claims"] = tests.claims
+    report["passed"] = bool(proven and not spoilt)
 
 
 # --- tests in functions, by pytest ---
 
 
 def _functions(
-    watch: python_watch.Watch, report: Report, tree: ast.Module, source: str, where: str
+    watch: python_watch.Watch,
+    report: Report,
+    collector: _Collector,
+    tree: ast.Module,
+    raw: bytes,
+    where: str,
 ) -> Callable[[], None]:
     """Compile them as pytest would, now; the function that runs them, later."""
     import pytest
     from _pytest.assertion import rewrite
 
-    rewrite.rewrite_asserts(tree, source.encode(), TESTS)
-    python_tests.watch_rewritten(tree)
     path = os.path.join(where, TESTS)
+    python_tests.rewriter(rewrite.AssertionRewriter)(path, None, raw).run(tree)
     code = compile(tree, path, "exec", dont_inherit=True)
-    _give_to_pytest(rewrite.AssertionRewritingHook, code, _builtins_with(watch))
-    plugins = sorted({point.name for point in metadata.entry_points(group="pytest11")})
-    options = [TESTS, "-q", "--tb=short", "--no-header", "-s", "-W", "ignore"]
+    ours_only = b"builtins" not in raw
+    _give_to_pytest(rewrite.AssertionRewritingHook, code, watch, ours_only=ours_only)
+    plugins = sorted({point.name for point in _plugins()})
+    options = [TESTS, "-q", "--tb=short", "--no-header", "-s", "--disable-warnings"]
     options += ["-p", "no:cacheprovider", "-p", "no:faulthandler", "--rootdir", where]
     options += ["-c", os.devnull, "--confcutdir", where, "--noconftest", "--import-mode=append"]
     for plugin in plugins:
         options += ["-p", plugin]
-    collector = _Collector(report)
     start, environ, unset = pytest.main, os.environ, os.unsetenv
 
     def run() -> None:
@@ -166,50 +208,127 @@ def _functions(
         try:
             code = start(options, plugins=[collector])
         except BaseException as error:  # the code under test may raise anything
-            report["broken"] = _broken("code", _text(error))
+            side = "code" if _has_frame(error) else "runner"
+            report["broken"] = _broken(side, _text(error) if side == "code" else _trace(error))
             return
-        if code == pytest.ExitCode.INTERRUPTED and not (report["failures"] or report["broken"]):
+        if report["failures"] or report["broken"]:
+            return
+        if code == pytest.ExitCode.INTERRUPTED:
             told = "the tests were interrupted: the program must not stop them"
             report["broken"] = _broken("code", told)
+        elif code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+            told = collector.internal or f"pytest ended with {code!r}"
+            report["broken"] = _broken("code" if "solution.py" in told else "runner", told)
 
     return run
 
 
-def _give_to_pytest(hook: Any, code: CodeType, private: dict[str, Any]) -> None:
-    """Have pytest run our code for the tests, whatever lies in their file by then."""
+def _plugins() -> list[metadata.EntryPoint]:
+    """pytest's plugins of the packages that are installed, loaded: some replace parts of pytest."""
+    points = list(metadata.entry_points(group="pytest11"))
+    for point in points:
+        try:
+            point.load()
+        except Exception:  # noqa: S110 - pytest will say so itself
+            pass
+    return points
+
+
+def _give_to_pytest(
+    hook: Any, code: CodeType, watch: python_watch.Watch, *, ours_only: bool
+) -> None:
+    """Have pytest run our code for the tests, whatever lies in their file by then.
+
+    With built-ins of their own, unless they speak of `builtins`, and may want to replace some.
+    """
     exec_module = hook.exec_module
+    private = _builtins_with(watch) if ours_only else None
 
     def ours(self: Any, module: Any) -> None:
         if module.__name__ != MODULE:
             exec_module(self, module)
             return
         self._rewritten_names[MODULE] = TESTS
-        module.__dict__["__builtins__"] = private
+        module.__dict__["__builtins__"] = builtins if private is None else private
+        module.__dict__[python_watch.NAME] = watch
         exec(code, module.__dict__)  # noqa: S102 - that is the job
 
     hook.exec_module = ours
 
 
 class _Collector:
-    """A pytest plugin: what failed, in words."""
+    """A pytest plugin: what there is to run, what came of it, and what failed, in words."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
+        self._items: dict[str, str] = {}
+        self._outcomes: dict[str, str] = {}
+        self._skipped_whole = False
+        self.internal = ""
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
             text = _cut(str(report.longrepr))
             self._report["broken"] = _broken(_side(text), text)
+        elif report.skipped:
+            self._skipped_whole = True
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        for item in session.items:
+            self._items[item.nodeid] = _name(item.nodeid)
+
+    def pytest_internalerror(self, excrepr: Any) -> None:
+        self.internal = _cut(str(excrepr))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        known = self._outcomes.get(report.nodeid)
+        if report.failed:
+            self._outcomes[report.nodeid] = "failed"
+        elif report.skipped and known != "failed":
+            self._outcomes[report.nodeid] = "skipped"
+        elif report.when == "call" and known is None:
+            self._outcomes[report.nodeid] = "passed"
         failures = self._report["failures"]
         if report.failed and len(failures) < MOST_TESTS:
-            name = report.nodeid.partition("::")[2].replace("::", ".")
             crash = getattr(report.longrepr, "reprcrash", None)
             line = crash.message if crash else str(report.longrepr)
             if line.startswith(_ASSERTED):  # which pytest leaves out only if no quote comes after
                 line = line.removeprefix("AssertionError: ")
-            failures.append({"name": name, "line": _cut(line), "text": _cut(report.longreprtext)})
+            text = _cut(report.longreprtext)
+            failures.append({"name": _name(report.nodeid), "line": _cut(line), "text": text})
+
+    def conclude(self, watch: python_watch.Watch, tests: python_tests.Tests) -> None:
+        """What was run, left out, and what is missing though it should have been run."""
+        report = self._report
+        ran, skipped, missing = set[str](), set[str](), set[str]()
+        for node, name in self._items.items():
+            outcome = self._outcomes.get(node)
+            kept = {"passed": ran, "skipped": skipped, "failed": None}.get(outcome or "", missing)
+            if kept is not None:
+                kept.add(name)
+            if outcome in report["counts"]:
+                report["counts"][outcome] += 1
+        plain = {name.partition("[")[0] for name in ran | skipped}
+        failed = {failure["name"].partition("[")[0] for failure in report["failures"]}
+        collected = {name.partition("[")[0] for name in self._items.values()}
+        for name in tests.certain if not self._skipped_whole else ():
+            if name not in collected or (name in plain - failed and _unended(name, ran, watch)):
+                missing.add(name)
+        if not self._items and not report["broken"] and watch.asserts and not missing:
+            ran.add(python_watch.SCRIPT)  # all that it asserts is in no function
+        report["ran"], report["skipped"] = sorted(ran)[:MOST_NAMES], sorted(skipped)[:MOST_NAMES]
+        report["missing"] = sorted(missing)[:MOST_TESTS]
+
+
+def _unended(name: str, ran: set[str], watch: python_watch.Watch) -> bool:
+    """Whether pytest says that a test passed which was never left in the ordinary way."""
+    passed = any(each.partition("[")[0] == name for each in ran)
+    return passed and name not in watch.ended
+
+
+def _name(node: str) -> str:
+    name, bracket, case = node.partition("::")[2].partition("[")
+    return f"{name.replace('::', '.')}{bracket}{case}"
 
 
 # --- tests without functions, as a program ---
@@ -233,7 +352,6 @@ def _script(
                 report["failures"].append({"name": "script", "line": _cut(line), "text": text})
             else:
                 report["broken"] = _broken(_side(text), text)
-        watch.leave(python_watch.SCRIPT)
 
     return run
 
@@ -248,7 +366,7 @@ def _builtins_with(watch: python_watch.Watch) -> dict[str, Any]:
 
 def _broken(side: str, text: str) -> dict[str, str]:
     """Why no test could be run, and on whose side that is."""
-    return {"side": side, "line": text.rsplit("\n", 1)[-1].removeprefix("E").strip(), "text": text}
+    return {"side": side, "line": _PYTESTS.sub("", text.rsplit("\n", 1)[-1]).strip(), "text": text}
 
 
 def _side(text: str) -> str:
@@ -272,6 +390,16 @@ def _text(error: BaseException) -> str:
     ]
     lines = traceback.format_list(frames) + traceback.format_exception_only(type(error), error)
     return _cut("".join(lines).replace(f"{os.getcwd()}/", ""))
+
+
+def _trace(error: BaseException) -> str:
+    return _cut("".join(traceback.format_exception(error)))
+
+
+def _has_frame(error: BaseException) -> bool:
+    """Whether the program or its tests had a part in it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(os.path.basename(each.filename) in ("solution.py", TESTS) for each in frames)
 
 
 def _cut(text: str) -> str:
