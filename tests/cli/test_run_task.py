@@ -58,6 +58,39 @@ def test_a_task_the_demo_model_does_not_know_is_said_to_need_a_real_one(holdfast
     assert not list(holdfast.folder.glob("solution*"))
 
 
+def test_what_can_never_work_is_refused_before_there_is_a_run(holdfast: Holdfast) -> None:
+    task = "Write is_palindrome"
+    wrong = {
+        ("--attempts", "0"): "between 1 and 20",
+        ("--attempts", "21"): "between 1 and 20",
+        ("--model", "nobody/nothing"): "nobody here knows the model",
+        ("--test-model", "openai/gpt-5.2"): "no provider here can serve",
+        ("--package", "../evil"): "is no package of the registry",
+        ("--budget", "-1"): "is no amount",
+    }
+    for options, said in wrong.items():
+        done = holdfast("run", task, *options)
+        assert done.code in (2, 3) and said in done.err, (options, done.err)
+    holdfast.environment |= {"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "not an address"}
+    bad = holdfast("run", task)
+    del holdfast.environment["OPENAI_BASE_URL"]
+    assert bad.code == 2 and "is no http(s) address" in bad.err, bad.err
+    assert json.loads(holdfast("runs", "list", "--json").out)["runs"] == []
+
+
+def test_a_key_belongs_to_one_task(holdfast: Holdfast) -> None:
+    first = holdfast("run", "Write is_palindrome", "--key", "k", "--detach").out.strip()
+    assert holdfast("run", "Write is_palindrome", "--key", "k", "--detach").out.strip() == first
+    other = holdfast("run", "Write to_roman", "--key", "k", "--detach")
+    assert other.code == 3
+    assert "was used before, for another input" in other.err
+
+
+def test_a_run_says_which_model_was_chosen_and_why(holdfast: Holdfast) -> None:
+    done = holdfast("run", "Write to_roman")
+    assert "by scripted/demo: no key is set and no model server answers here" in done.err
+
+
 def test_a_task_left_to_a_worker_is_carried_out_by_it(holdfast: Holdfast) -> None:
     run_id = holdfast("run", HEALED, "--detach").out.strip()
     assert holdfast.show(run_id)["status"] == "pending"

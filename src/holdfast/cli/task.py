@@ -7,18 +7,21 @@ import json as jsonlib
 import sys
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import Any
 
 from holdfast.agents.code import Evaluation, evaluate_code
 from holdfast.agents.code.languages import language_named
 from holdfast.agents.code.settings import load
+from holdfast.agents.code.toolchain import check_packages
+from holdfast.agents.code.workflow import check_task
 from holdfast.cli import output
 from holdfast.cli.follow import Lines, follow
 from holdfast.cli.runs import ending, run_json, show_hint
 from holdfast.cli.starting import silent, start
 from holdfast.errors import UsageError
 from holdfast.records import Event, Run
-from holdfast.runtime.client import get_run
-from holdfast.runtime.client import start as start_run
+from holdfast.runtime.ambient import current_engine
+from holdfast.runtime.client import create_run, get_run
 from holdfast.runtime.engine import Engine
 
 
@@ -27,26 +30,43 @@ def start_task(options: argparse.Namespace) -> int:
     settings = load()
     language = language_named(options.language or "python")
     attempts: int = options.attempts if options.attempts is not None else settings.attempts
-    budget = amount(options.budget)
-    if not options.what.strip():
-        raise UsageError("the task is empty", hint="say what the program should do")
+    budget = amount(options.budget) or settings.budget
+    check_task(options.what, attempts)
+    packages = tuple(options.package or ())
+    check_packages(language, packages)
+    model, test_model = options.model or settings.model, options.test_model or settings.test_model
+    input: dict[str, Any] = {
+        "prompt": options.what,
+        "language": language.name,
+        "model": model,
+        "test_model": test_model,
+        "max_attempts": attempts,
+        "budget": None if budget is None else f"{budget:f}",
+        "packages": packages,
+    }
+    by: list[str] = []
 
     async def create() -> str:
-        run = await start_run(
-            evaluate_code.options(key=options.key),
-            options.what,
-            language=language.name,
-            model=options.model or settings.model,
-            test_model=options.test_model or settings.test_model,
-            max_attempts=attempts,
-            budget=budget if budget is not None else settings.budget,
-            packages=tuple(options.package or ()),
-        )
-        return run.id
+        from holdfast.agents.code.models import check_demo, check_models, choose
+        from holdfast.gateway import default_gateway
+
+        gateway = default_gateway()  # what is wrong in its configuration is said now
+        if not options.detach:  # a worker elsewhere may have other models
+            check_models(gateway, model, test_model)
+            chosen = None if options.model else await choose(gateway, settings)
+            check_demo(options.what, language.name, chosen.model if chosen else model, test_model)
+            if chosen is not None:
+                by.append(f"  by {chosen.model}: {chosen.because}")
+        text = jsonlib.dumps(input, ensure_ascii=False).encode()
+        workflow = evaluate_code.options(key=options.key)
+        created = await create_run(await current_engine(), workflow, text, same_input=True)
+        if created.existed:
+            by.clear()
+        return created.run.id
 
     async def follow_it(engine: Engine, run_id: str) -> int:
         if not options.json:
-            output.note(run_id)
+            output.note("\n".join([run_id, *by]))
         here = options.out or "."
         return await follow_task(engine, run_id, out=here, asked=options.out, json=options.json)
 

@@ -19,10 +19,14 @@ from holdfast.gateway.request import Request
 MODEL = "scripted/demo"
 WHAT_IT_IS = "the scripted demo model, no AI: it knows a few tasks by heart"
 HOW_TO_GET_ONE = (
-    "set ANTHROPIC_API_KEY, OPENAI_API_KEY or another provider's key, start Ollama or llama.cpp "
-    "on this machine, or name a model with --model (`holdfast models list` shows what is usable)"
+    "set ANTHROPIC_API_KEY, OPENAI_API_KEY or another provider's key, or start Ollama or llama.cpp "
+    "on this machine, and start the task again: the new model is used by itself "
+    "(`holdfast models list` shows what is usable)"
 )
 _SECTION = re.compile(r"^## (.+?)$\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_QUESTION = re.compile(
+    r"The task:\n\n(.*?)\n\n(?:The program, |These are tests for it, )", re.DOTALL
+)
 _PAUSE = 0.02  # seconds before each piece of an answer, so that there is something to see
 
 
@@ -31,8 +35,8 @@ class Known:
     """A task it knows."""
 
     name: str
-    words: frozenset[str]
-    """A task that has one of these is this one."""
+    tasks: frozenset[str]
+    """How it may be put, to the letter but for case, spaces and a full stop."""
     language: str
     answers: dict[str, str]
     """By section: `First answer` (with a mistake, if there is one), `Answer`, `Tests`."""
@@ -43,27 +47,40 @@ def known_tasks() -> tuple[Known, ...]:
     """The tasks it knows."""
     folder = resources.files("holdfast.agents.code") / "demo_tasks"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".md")), key=lambda f: f.name)
-    return tuple(_read(f.name.removesuffix(".md"), f.read_text(encoding="utf-8")) for f in files)
+    return tuple(_read(f.name, f.read_text(encoding="utf-8")) for f in files)
 
 
 def _read(name: str, text: str) -> Known:
-    _, facts, *_ = text.split("\n", 2)
-    words, _, language = facts.partition(" in ")
+    head = text.partition("\n## ")[0].split("\n")
     return Known(
-        name,
-        frozenset(words.removeprefix("Known by ").split(", ")),
-        language.strip().lower(),
+        name.removesuffix(".md").removesuffix("_ts"),
+        frozenset(_plain(line.removeprefix("- ")) for line in head if line.startswith("- ")),
+        head[1].removeprefix("In ").rstrip(":"),
         {name: body.strip() for name, body in _SECTION.findall(text)},
     )
 
 
+def _plain(task: str) -> str:
+    return " ".join(task.split()).rstrip(".!").casefold()
+
+
 def find(task: str, language: str) -> Known | None:
-    """The task that is meant, if it is one of those."""
-    words = set(re.findall(r"[a-z]+", task.lower().replace("_", "")))
+    """The task, if it is one of those; what only looks like one of them is none."""
+    wanted = _plain(task)
     for known in known_tasks():
-        if known.language == language and words & known.words:
+        if known.language == language and wanted in known.tasks:
             return known
     return None
+
+
+def declined(task: str, language: str) -> str | None:
+    """Why it can't do a task; None if it can."""
+    return None if find(task, language) is not None else _does_not_know()
+
+
+def _does_not_know() -> str:
+    listed = "; ".join(f"{known.name} ({known.language})" for known in known_tasks())
+    return f"the scripted demo model knows only {listed}; for others a real model is needed"
 
 
 def answer(request: Request) -> Say:
@@ -71,7 +88,8 @@ def answer(request: Request) -> Say:
     system = "\n".join(m.text for m in request.messages if m.role == "system")
     asked = "\n".join(m.text for m in request.messages if m.role == "user")
     named = re.search(r"(Python|TypeScript|JavaScript) programs", system)
-    known = find(asked, named[1].lower()) if named else None
+    language, task = named[1].lower() if named else "", _task_in(asked)
+    known = find(task, language)
     if known is None:
         return Say(refusal=_does_not_know())
     if "You write tests" in system:
@@ -82,9 +100,10 @@ def answer(request: Request) -> Say:
     return Say(known.answers["Answer"], delay=_PAUSE, chunk=60)
 
 
-def _does_not_know() -> str:
-    names = ", ".join(f"{known.name} ({known.language})" for known in known_tasks())
-    return f"the scripted demo model knows only {names}; for others a real model is needed"
+def _task_in(asked: str) -> str:
+    """The task in a question of the agent's, see prompts/."""
+    within = _QUESTION.match(asked)
+    return within[1] if within else asked.partition("\n\nYour last answer could not be used")[0]
 
 
 def register() -> None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from holdfast.agents.code import demo
 from holdfast.agents.code.settings import CodeSettings
+from holdfast.errors import FatalError
 from holdfast.gateway import Gateway
 from holdfast.gateway.providers import why_unusable
 
@@ -64,6 +65,21 @@ async def choose(gateway: Gateway, settings: CodeSettings) -> Chosen:
             best = min(served, key=_rank)
             return Chosen(f"{name}/{best}", f"{base} answers")
     return Chosen(demo.MODEL, "no key is set and no model server answers here")
+
+
+def check_models(gateway: Gateway, *models: str | None) -> None:
+    """Raise for a model that can't be had here."""
+    demo.register()
+    for model in models:
+        if model is not None:
+            gateway.routes.candidates(model)
+
+
+def check_demo(task: str, language: str, *models: str | None) -> None:
+    """Raise if a task is to be done by the demo model and it does not know it."""
+    why = demo.declined(task, language) if demo.MODEL in models else None
+    if why is not None:
+        raise FatalError(f"{demo.MODEL} declined the task: {why}", hint=demo.HOW_TO_GET_ONE)
 
 
 def _served(base: str) -> list[str]:

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from holdfast.agents.code import toolchain
 from holdfast.agents.code.languages import Language
-from holdfast.agents.code.models import choose
+from holdfast.agents.code.models import check_demo, check_models, choose
 from holdfast.agents.code.records import Plan
 from holdfast.agents.code.settings import load
 from holdfast.gateway import default_gateway
@@ -20,6 +20,7 @@ _warming: set[asyncio.Task[None]] = set()
 
 async def settle(
     run_id: str,
+    task: str,
     language: Language,
     model: str | None,
     test_model: str | None,
@@ -33,8 +34,9 @@ async def settle(
         chosen = await choose(gateway, settings)
         model, because = chosen.model, chosen.because
     test_model = test_model or settings.test_model or model
-    for each in (model, test_model):
-        gateway.routes.candidates(each)  # raises for a model that can't be had here
+    toolchain.check_packages(language, packages)
+    check_models(gateway, model, test_model)
+    check_demo(task, language.name, model, test_model)
     limit = budget if budget is not None else settings.budget
     if limit is not None:
         amount = SpendLimit(f"run:{run_id}", usd=int(limit * NANO))

@@ -35,11 +35,11 @@ async def evaluate_code(
     packages: tuple[str, ...] = (),
 ) -> Evaluation:
     """Write a program for the task in plain English, with tests that were run and passed."""
-    _check(prompt, max_attempts)
+    check_task(prompt, max_attempts)
     spoken = language_named(language)
     title = prompt.strip().splitlines()[0][:120]
     set_attributes(task=title, language=spoken.name)
-    plan = await prepare(spoken.name, model, test_model, budget, packages)
+    plan = await prepare(spoken.name, model, test_model, budget, packages, prompt)
     task = records.Task(
         prompt, spoken.name, plan.model, plan.test_model, max_attempts, budget, packages
     )
@@ -58,7 +58,8 @@ async def evaluate_code(
     return evaluation
 
 
-def _check(prompt: str, max_attempts: int) -> None:
+def check_task(prompt: str, max_attempts: int) -> None:
+    """Raise for a task that can't be begun."""
     if not prompt.strip():
         raise UsageError("the task is empty", hint="say what the program should do")
     if len(prompt) > MOST_PROMPT:
@@ -169,13 +170,14 @@ async def prepare(
     test_model: str | None,
     budget: Decimal | None,
     packages: tuple[str, ...],
+    task: str,
 ) -> Plan:
     """Settle the models, set the run's budget, make the sandbox's packages ready."""
     from holdfast.agents.code.preparing import settle
 
     spoken = language_named(language)
     run_id = step_context().run_id
-    return await settle(run_id, spoken, model, test_model, budget, packages)
+    return await settle(run_id, task, spoken, model, test_model, budget, packages)
 
 
 @step(retries=3, timeout="15m")
