@@ -44,10 +44,13 @@ class Options(TypedDict, total=False):
     tags: Sequence[str]
     budget_wait: Duration
     """How long to wait for room in a budget that calls in flight hold."""
+    input_bound: int
+    """No more input tokens than these, where `extra` makes a provider read what is not in the
+    request; budgets ask for it."""
     gateway: Gateway
 
 
-_BESIDE = frozenset(("gateway", "tags", "budget_wait"))
+_BESIDE = frozenset(("gateway", "tags", "budget_wait", "input_bound"))
 """Options that are no part of the request."""
 _default: Gateway | None = None
 _of_stores: dict[Path, Gateway] = {}
@@ -129,15 +132,21 @@ async def perform(request: Request, options: Options) -> Reply:
     tags = (*_tags.get(), *options.get("tags", ()))
     durable = interceptor()
     if durable is not None:
-        if "budget_wait" in options:
-            raise UsageError(
-                "budget_wait is for calls in steps and outside of workflows",
-                hint="in a workflow body the time of [gateway.timeouts] budget counts",
-            )
+        for option in ("budget_wait", "input_bound"):
+            if option in options:
+                raise UsageError(
+                    f"{option} is for calls in steps and outside of workflows",
+                    hint="put the call into a step",
+                )
         name = f"generate_text {request.model}"
         return await durable(name, call_model, (request, tags))
     gateway = options.get("gateway") or default_gateway()
-    return await gateway.call(request, tags=tags, budget_wait=_budget_wait(options))
+    return await gateway.call(
+        request,
+        tags=tags,
+        budget_wait=_budget_wait(options),
+        input_bound=options.get("input_bound"),
+    )
 
 
 def _budget_wait(options: Options) -> float | None:
@@ -173,7 +182,11 @@ def stream_text(
         if interceptor() is not None:
             return await perform(request, options)
         return await (gateway or default_gateway()).call(
-            request, tags=tags, on_event=on_event, budget_wait=_budget_wait(options)
+            request,
+            tags=tags,
+            on_event=on_event,
+            budget_wait=_budget_wait(options),
+            input_bound=options.get("input_bound"),
         )
 
     return ReplyStream(start)

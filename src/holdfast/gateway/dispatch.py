@@ -33,6 +33,7 @@ from holdfast.gateway.prices import PriceBook
 from holdfast.gateway.redact import Redactor
 from holdfast.gateway.route import Candidate
 from holdfast.gateway.tally import Tally
+from holdfast.gateway.unbounded import refusal
 from holdfast.records.calls import CallEnd, CallStart
 from holdfast.store.ledger import Earlier
 
@@ -49,6 +50,10 @@ class Work(Protocol):
 
     def size(self, candidate: Candidate) -> tuple[int, int | None]:
         """No more input tokens than this, and the most output tokens asked for, if said."""
+        ...
+
+    def unbounded(self, candidate: Candidate) -> str | None:
+        """What of the request could cost more than its size tells, if anything."""
         ...
 
     async def perform(
@@ -215,6 +220,8 @@ class Dispatcher:
         while True:
             number += 1
             size = work.size(candidate)
+            if tally.limited and (what := work.unbounded(candidate)):
+                raise refusal(what)
             await self._hold(tally, candidate, size)
             tally.begin(candidate)
             try:

@@ -74,6 +74,7 @@ class Gateway:
         key: str | None = None,
         on_event: OnEvent | None = None,
         budget_wait: float | None = None,
+        input_bound: int | None = None,
     ) -> Reply:
         """Make one call; with `on_event` its events are handed on as they come."""
         step = current_step()
@@ -87,7 +88,10 @@ class Gateway:
             key = self._step_key(step, digest)
         secret = None if key is None else sealing_key(key, digest.encode())
         keep = self.redact if self.config.keep_content else None
-        work = CanonicalWork(request, self.backends, redact=keep, secret=secret, on_event=on_event)
+        work = CanonicalWork(
+            request, self.backends, redact=keep, secret=secret, on_event=on_event,
+            input_bound=input_bound,
+        )  # fmt: skip
         while True:
             start = CallStart(
                 id=new_id("call"),

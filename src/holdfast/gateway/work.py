@@ -15,7 +15,9 @@ from holdfast.gateway.reply import Completion
 from holdfast.gateway.request import Request
 from holdfast.gateway.route import Candidate
 from holdfast.gateway.seal import seal
-from holdfast.gateway.tokens import HIDDEN, input_bound
+from holdfast.gateway.tokens import HIDDEN
+from holdfast.gateway.tokens import input_bound as bound_of
+from holdfast.gateway.unbounded import unbounded
 
 OnEvent = Callable[[Event], Awaitable[None]]
 
@@ -31,11 +33,13 @@ class CanonicalWork:
         redact: Redactor | None,
         secret: bytes | None,
         on_event: OnEvent | None = None,
+        input_bound: int | None = None,
     ) -> None:
         streams = on_event is not None
         self._request = request if request.stream == streams else replace(request, stream=streams)
         self._backends = backends
         self._redact, self._secret, self._on_event = redact, secret, on_event
+        self._declared = input_bound
         self._encodings: list[tuple[Candidate, bytes | None, int]] = []
         self.completion: Completion | None = None
 
@@ -45,7 +49,12 @@ class CanonicalWork:
         if asked is None and candidate.provider.formats[:1] == ("anthropic",):
             asked = candidate.provider.quirks.default_max_tokens
             asked += self._request.thinking_tokens or 0
-        return bound, asked
+        return max(bound, self._declared or 0), asked
+
+    def unbounded(self, candidate: Candidate) -> str | None:
+        if self._declared is not None or not self._request.extra or not candidate.provider.formats:
+            return None  # the canonical form has no such things
+        return unbounded(encode(candidate, self._request, candidate.provider.formats[0]))
 
     def _encoded(self, candidate: Candidate) -> tuple[Candidate, bytes | None, int]:
         """The body for this provider, if it wants one, and its bound of input tokens."""
@@ -56,7 +65,7 @@ class CanonicalWork:
         if formats:
             body = encode(candidate, self._request, formats[0])
             data = dumps(body)
-            bound = input_bound(body if b"image" in data else None, len(data))
+            bound = bound_of(body if b"image" in data else None, len(data))
             found = candidate, data, bound
         else:
             said = sum(len(m.text.encode()) + 16 for m in self._request.messages)

@@ -66,6 +66,16 @@ class Client:
         except ValueError:
             raise UsageError("x-holdfast-budget-wait should be a number of seconds") from None
 
+    @property
+    def input_bound(self) -> int | None:
+        """The most input tokens, where the client says so."""
+        given = self.headers.get("x-holdfast-input-bound")
+        if given is None:
+            return None
+        if not given.isdecimal() or len(given) > 12:
+            raise UsageError("x-holdfast-input-bound should be a number of tokens")
+        return int(given)
+
     def request_hash(self) -> str:
         text = json.dumps(self.body, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(f"{self.format.name}\n{text}".encode(), digest_size=20).hexdigest()
@@ -181,7 +191,7 @@ class ServiceCalls:
             work = HttpWork(
                 client.format, client.body, client.raw, sink, gateway.backends,
                 bounds=gateway.config.bounds, client_headers=client.headers,
-                headers=headers, redact=keep, secret=secret,
+                headers=headers, redact=keep, secret=secret, input_bound=client.input_bound,
             )  # fmt: skip
             if not all(work.is_raw(candidate) for candidate in candidates):
                 left_out = work.request().left_out  # raises before anything is spent

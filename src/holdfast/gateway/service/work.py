@@ -22,7 +22,8 @@ from holdfast.gateway.route import Candidate
 from holdfast.gateway.seal import seal
 from holdfast.gateway.service.sink import BufferSink, Headers, Sink
 from holdfast.gateway.service.watch import Watch
-from holdfast.gateway.tokens import input_bound
+from holdfast.gateway.tokens import input_bound as bound_of
+from holdfast.gateway.unbounded import unbounded
 from holdfast.gateway.upstream import Outgoing, StreamReader, decode
 
 _MAX_TOKENS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
@@ -50,12 +51,14 @@ class HttpWork:
         headers: Headers,
         redact: Redactor | None,
         secret: bytes | None,
+        input_bound: int | None = None,
     ) -> None:
         self._format, self._body, self._raw, self._sink = format, body, raw, sink
         self._backends, self._bounds = backends, bounds
         self._forward = {name: value for name, value in client_headers.items() if name in FORWARDED}
         self._headers = headers
         self._redact, self._secret = redact, secret
+        self._declared = input_bound
         self._request: Request | None = None
         self._said: list[bytes] = []
         self.streams = bool(body.get("stream"))
@@ -72,10 +75,16 @@ class HttpWork:
         if isinstance(copies, int) and copies > 1 and asked is not None:
             asked *= copies
         has_picture = b"image" in self._raw
-        bound = input_bound(body if has_picture else None, len(self._raw))
+        bound = bound_of(body if has_picture else None, len(self._raw))
         if not self.is_raw(candidate):
             bound += len(self._raw) // 4  # another format's wrapping may be longer
-        return bound, asked
+        return max(bound, self._declared or 0), asked
+
+    def unbounded(self, candidate: Candidate) -> str | None:
+        # What can't be translated is refused or left out: only its own provider would see it.
+        if self._declared is not None or not self.is_raw(candidate):
+            return None
+        return unbounded(self._body)
 
     def is_raw(self, candidate: Candidate) -> bool:
         """Whether the provider speaks the client's own format."""
