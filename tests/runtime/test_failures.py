@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import BudgetExceeded, RetryableError, StepFailed
+from holdfast.records import ErrorInfo
 from holdfast.runtime import failures
 
 DEFINITION = "class Declined(Exception):\n    pass\n"
@@ -133,3 +136,119 @@ def test_an_error_recorded_by_a_program_is_caught_when_a_worker_replays_it(tmp_p
     assert run("till.py", "first").returncode == -signal.SIGKILL
     done = run("-c", "import asyncio, till; asyncio.run(till.main())")
     assert (done.stdout, done.stderr) == ("declined: no money\n", "")
+
+
+def caught(action: Callable[[], object]) -> BaseException:
+    try:
+        action()
+    except BaseException as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def again(error: BaseException) -> Exception:
+    text = json.dumps(failures.describe(error).as_json())
+    return failures.rebuild(ErrorInfo.from_json(json.loads(text)))
+
+
+def test_an_error_keeps_the_files_it_is_about(tmp_path: Path) -> None:
+    missing, other = str(tmp_path / "missing"), str(tmp_path / "other")
+    for action in (lambda: os.stat(missing), lambda: os.rename(missing, other)):
+        error = caught(action)
+        found = again(error)
+        assert type(found) is FileNotFoundError
+        assert isinstance(error, FileNotFoundError)
+        for name in ("errno", "strerror", "filename", "filename2", "args"):
+            assert getattr(found, name) == getattr(error, name)
+        assert str(found) == str(error)
+
+
+def test_an_error_keeps_its_fields_outside_of_its_dict() -> None:
+    decoding = again(caught(lambda: b"\xff".decode()))
+    assert isinstance(decoding, UnicodeDecodeError)
+    assert (decoding.object, decoding.start, decoding.encoding) == (b"\xff", 0, "utf-8")
+    importing = again(caught(lambda: __import__("no_such_module")))
+    assert isinstance(importing, ModuleNotFoundError) and importing.name == "no_such_module"
+    compiling = again(caught(lambda: compile("1 +", "here.py", "exec")))
+    assert isinstance(compiling, SyntaxError) and compiling.filename == "here.py"
+
+
+def test_an_error_keeps_what_it_came_from_and_its_notes() -> None:
+    def fail() -> None:
+        try:
+            os.stat("/no/such/file")
+        except OSError as error:
+            error.add_note("while reading the settings")
+            raise ValueError("no settings") from error
+
+    def fail_while_handling(cause: BaseException | None) -> None:
+        try:
+            raise KeyError("first")
+        except KeyError:
+            raise ValueError("second") from cause
+
+    found = again(caught(fail))
+    assert isinstance(found.__cause__, FileNotFoundError)
+    assert found.__cause__.filename == "/no/such/file"
+    assert found.__cause__.__notes__ == ["while reading the settings"]
+    assert found.__context__ is found.__cause__ and found.__suppress_context__
+
+    found = again(caught(lambda: fail_while_handling(None)))
+    assert found.__cause__ is None and found.__suppress_context__
+    assert isinstance(found.__context__, KeyError) and found.__context__.args == ("first",)
+
+    found = again(caught(lambda: fail_while_handling(OSError("other"))))
+    assert isinstance(found.__cause__, OSError) and isinstance(found.__context__, KeyError)
+
+
+def test_a_group_comes_back_with_its_members() -> None:
+    inner = ExceptionGroup("inner", [KeyError("k"), OSError(2, "gone", "file")])
+    found = again(ExceptionGroup("outer", [ValueError(1), inner]))
+    assert isinstance(found, ExceptionGroup) and found.message == "outer"
+    one, two = found.exceptions
+    assert isinstance(one, ValueError) and isinstance(two, ExceptionGroup)
+    assert [type(each) for each in two.exceptions] == [KeyError, FileNotFoundError]
+    assert found.subgroup(FileNotFoundError) is not None
+
+
+def test_an_error_recorded_again_does_not_repeat_its_traceback_as_a_note() -> None:
+    error = again(caught(lambda: os.stat("/no/such/file")))
+    assert error.__notes__[0].startswith("as recorded in the journal:")
+    assert failures.describe(error).notes == ()
+
+
+def test_an_error_of_an_older_journal_comes_back() -> None:
+    recorded = {
+        "type": "BudgetExceeded",
+        "message": "too much",
+        "traceback": "Traceback …",
+        "rebuild": {
+            "module": "holdfast.errors",
+            "name": "BudgetExceeded",
+            "bases": [["holdfast.errors", "Refused"], ["builtins", "Exception"]],
+            "args": ["too much"],
+            "state": {"message": "too much", "hint": "more", "limit": {"$decimal": "9.5"}},
+        },
+    }
+    info = ErrorInfo.from_json(recorded)
+    found = failures.rebuild(info)
+    assert isinstance(found, BudgetExceeded) and found.limit == Decimal("9.5")
+    assert info.hint == "more"
+    recorded["rebuild"] = {
+        "module": "builtins",
+        "name": "FileNotFoundError",
+        "bases": [["builtins", "OSError"]],
+        "args": [2, "No such file"],
+        "state": {},
+    }
+    found = failures.rebuild(ErrorInfo.from_json(recorded))
+    assert isinstance(found, FileNotFoundError) and found.errno == 2
+
+
+@pytest.mark.parametrize("damage", [{"args": 5}, {"state": []}, {"module": None}])
+def test_an_unreadable_recipe_is_a_failed_step(damage: dict[str, object]) -> None:
+    info = failures.describe(ValueError("x"))
+    assert info.rebuild is not None
+    broken = ErrorInfo(info.type, info.message, rebuild={**info.rebuild, **damage})
+    found = failures.rebuild(broken)
+    assert isinstance(found, StepFailed) and found.type == "ValueError"

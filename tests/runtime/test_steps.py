@@ -282,3 +282,21 @@ async def test_a_step_within_a_step_is_a_plain_call(harness: Harness):
     run = await start(flow)
     assert await run.result() == 6
     assert [s.name for s in await run.steps()] == ["outer"]
+
+
+@pytest.mark.parametrize("after", ["soon", -1, float("nan"), object()])
+async def test_a_retry_after_that_is_no_duration_fails_the_step(harness: Harness, after: object):
+    @step
+    async def busy() -> None:
+        raise RetryableError("busy", retry_after=after)  # type: ignore[arg-type]
+
+    @workflow
+    async def flow() -> None:
+        await busy()
+
+    run = await start(flow)
+    with pytest.raises(RunFailed):
+        await run.result()
+    error = (await run.steps())[0].error
+    assert error is not None and error.cause is not None
+    assert (error.cause.type, error.cause.message) == ("RetryableError", "busy")

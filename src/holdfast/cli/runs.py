@@ -181,6 +181,8 @@ def _show_failure(run: Run, journal: list[Event], *, full: bool) -> None:
         text = failure.traceback
         for line in text.rstrip().splitlines() if full else view.innermost(text):
             print(f"  {output.plain(line)}")
+        for line in view.origins(failure):
+            print(line)
     show_hint(run, journal)
 
 

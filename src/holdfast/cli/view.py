@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast.cli.output import duration, moment, plain, short
 from holdfast.records import ErrorInfo, Event, Run, Step
 from holdfast.records.live import ANSWER, UPDATE
@@ -103,16 +101,19 @@ def hint_for(run: Run, journal: list[Event]) -> str | None:
         "paused": f"holdfast runs resume {run.id} lets it go on",
     }
     action = actions.get(run.status)
-    own = _hint_of_error(journal[-1].facts.get("error")) if action else None
+    failure = failure_of(run, journal)
+    own = None if failure is None else failure.hint
     return f"{own}; {action}" if own else action
 
 
-def _hint_of_error(error: dict[str, Any] | None) -> str | None:
-    """The hint that an error of ours came with, as the journal keeps it."""
-    if error is None:
-        return None
-    rebuild: dict[str, Any] = error.get("rebuild") or {}
-    return error.get("hint") or rebuild.get("state", {}).get("hint")
+def origins(failure: ErrorInfo) -> list[str]:
+    """What an error came from, a line each: its causes, its context, a group's members."""
+    found: list[str] = []
+    for depth, relation, error in failure.origins():
+        indent = "  " * depth
+        found.append(f"{indent}{relation} {short(str(error), 200)}")
+        found += [f"{indent}  note: {short(note, 200)}" for note in error.notes]
+    return found
 
 
 def innermost(traceback: str) -> list[str]:

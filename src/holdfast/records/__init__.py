@@ -1,7 +1,8 @@
 """What is stored and shown: the records every layer speaks of.
 
-Plain immutable values; how they are kept is the store's business. Here are those of the runtime;
-model calls are in `calls.py`, sandboxes in `sandboxes.py`, loaded by those who speak of them.
+Plain immutable values; how they are kept is the store's business. Here are those of the runtime
+(its errors are in `error_info.py`); model calls are in `calls.py`, sandboxes in `sandboxes.py`,
+loaded by those who speak of them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
+
+from holdfast.records.error_info import ErrorInfo as ErrorInfo
 
 # --- the journal ---------------------------------------------------------------------------
 
@@ -92,32 +95,6 @@ class Event(NamedTuple):
     def facts(self) -> dict[str, Any]:
         """`meta`, read."""
         return json.loads(self.meta)
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorInfo:
-    """An error as the journal keeps it."""
-
-    type: str
-    message: str
-    traceback: str = ""
-    rebuild: dict[str, Any] | None = None
-    """Module, name and arguments, if the error can be made again from them."""
-
-    def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"type": self.type, "message": self.message}
-        if self.traceback:
-            found["traceback"] = self.traceback
-        if self.rebuild:
-            found["rebuild"] = self.rebuild
-        return found
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> ErrorInfo:
-        return cls(data["type"], data["message"], data.get("traceback", ""), data.get("rebuild"))
-
-    def __str__(self) -> str:
-        return f"{self.type}: {self.message}" if self.message else self.type
 
 
 # --- runs ----------------------------------------------------------------------------------

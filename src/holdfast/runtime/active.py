@@ -8,12 +8,19 @@ run are acknowledged in order, so completions reach the body in the journal's or
 from __future__ import annotations
 
 import json
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast.clock import Timer as ClockTimer
-from holdfast.errors import CrashLoop, HoldfastError, LeaseLost
+from holdfast.errors import (
+    CrashLoop,
+    HoldfastError,
+    InternalError,
+    LeaseLost,
+    UnknownWorkflow,
+)
 from holdfast.ids import new_token
 from holdfast.records import (
     ATTRIBUTES_SET,
@@ -44,6 +51,7 @@ from holdfast.records import (
 from holdfast.runtime import failures
 from holdfast.runtime.commands import Child, Command, StepCall, Timer, Wait, Webhook
 from holdfast.runtime.history import History, Retrying, is_delivery
+from holdfast.runtime.interrupts import is_ctrl_c
 from holdfast.runtime.replay import Cancelled, Completed, Execution, Failed
 from holdfast.runtime.run_context import RunContext
 from holdfast.runtime.steps import StepWork
@@ -51,6 +59,9 @@ from holdfast.store.base import Append, Claim, Mail
 
 if TYPE_CHECKING:
     from holdfast.runtime.engine import Engine
+
+
+log = logging.getLogger("holdfast")
 
 
 class Work(Protocol):
@@ -119,10 +130,39 @@ class ActiveRun:
         """How it ended, or why it is parked, is recorded: nothing may follow."""
         self._execution: Execution | None = None
 
+    # --- when we are at fault ---
+
+    def guarded(self, action: Callable[..., None]) -> Callable[..., None]:
+        """A callback that, should it fail, leaves no run that nobody ends."""
+
+        def call(*args: Any) -> None:
+            try:
+                action(*args)
+            except BaseException as problem:
+                if is_ctrl_c(problem):
+                    raise
+                self.broken(problem)
+
+        return call
+
+    def broken(self, problem: BaseException) -> None:
+        """What should not fail has failed: keep the run, and say so."""
+        log.error("%s can't go on", self.id, exc_info=problem)
+        if not self.gone and not self._last_word:
+            error = InternalError(
+                f"the worker failed while it carried on this run: {failures.describe(problem)}",
+                hint="what is recorded is kept; please report this, with the traceback",
+            )
+            error.__cause__ = problem
+            self._park(error)
+
     # --- beginning ---
 
     def begin(self) -> None:
         """Bring the body to where its journal ends, and go on from there."""
+        self.guarded(self._begin)()
+
+    def _begin(self) -> None:
         if self._crashes >= self.engine.settings.crash_limit:
             self._fail(
                 CrashLoop(
@@ -196,13 +236,21 @@ class ActiveRun:
         """Hand what is recorded to the store."""
         if not self._unwritten or self.gone:
             return
-        append = Append(self.id, self.fence, self._unwritten, self._recorded)
+        append = Append(self.id, self.fence, self._unwritten, self._on_recorded)
         self._unwritten = []
         self._unacknowledged.append(append)
         if not self._refused:
             self.engine.store.append(append)
         else:
             self._refused += 1  # it goes out with those that have to be tried again
+
+    def _on_recorded(self, append: Append, error: HoldfastError | None) -> None:
+        try:
+            self._recorded(append, error)
+        except BaseException as problem:
+            if is_ctrl_c(problem):
+                raise
+            self.broken(problem)
 
     def _recorded(self, append: Append, error: HoldfastError | None) -> None:
         if self.gone:
@@ -370,6 +418,15 @@ class ActiveRun:
 
     def receive(self, mail: Mail) -> bool:
         """Look at a piece of mail; False if it is of no use and can be thrown away."""
+        try:
+            return self._receive(mail)
+        except BaseException as problem:
+            if is_ctrl_c(problem):
+                raise
+            self.broken(problem)
+            return True
+
+    def _receive(self, mail: Mail) -> bool:
         if mail.id in self._seen_mail or self._execution is None:
             return True
         if self._last_word or self._leaving:
@@ -435,7 +492,7 @@ class ActiveRun:
 
     def call_at(self, when: float, key: str, callback: Callable[[], None]) -> ClockTimer:
         """Set an alarm for a command; it waits while nothing may begin."""
-        return self.engine.clock.call_at(when, lambda: self._ring(key, callback))
+        return self.engine.clock.call_at(when, self.guarded(lambda: self._ring(key, callback)))
 
     def _ring(self, key: str, callback: Callable[[], None]) -> None:
         if self._pausing or self._holding or self._leaving:
@@ -468,7 +525,10 @@ class ActiveRun:
         if wait.where is not None:
             try:
                 wanted = wait.where(json.loads(message.payload))
-            except Exception as error:  # noqa: BLE001 - the body's own predicate: its to handle
+            except BaseException as error:
+                if is_ctrl_c(error):
+                    raise
+                # The body's own predicate: its to handle.
                 described = {"error": failures.describe(error).as_json(), "attempts": 1}
                 self._close(wait.key, STEP_FAILED, described)
                 return False
@@ -495,7 +555,12 @@ class ActiveRun:
     def _fail(self, error: BaseException, caused_by: list[int]) -> None:
         info = failures.describe(error)
         facts: dict[str, Any] = {"error": info.as_json(), "caused_by": caused_by}
-        handler = self.engine.failure_handler(self, info)
+        try:
+            handler = self.engine.failure_handler(self, info)
+        except Exception as problem:  # noqa: BLE001 - the run has failed, whatever its handler does
+            log.error("what %s does on failure can't be started: %s", self.id, problem)
+            handler = None
+            facts["handler_error"] = failures.describe(problem).as_json()
         if handler is not None:
             facts["handler"] = handler
         self.record(RUN_FAILED, facts=json.dumps(facts))
@@ -504,11 +569,11 @@ class ActiveRun:
         """The run can't go on with this code or this journal: keep it for somebody to look."""
         self._last_word = True
         self._stop_work()
-        known = self.engine.workflow(self.workflow).version
-        described = failures.describe(error).as_json()
-        if error.hint:
-            described["hint"] = error.hint
-        facts = {"error": described, "version": known}
+        try:
+            known = self.engine.workflow(self.workflow).version
+        except (UnknownWorkflow, KeyError):
+            known = None
+        facts = {"error": failures.describe(error).as_json(), "version": known}
         self.record(RUN_STUCK, facts=json.dumps(facts))
 
     def _pause_if_quiet(self) -> None:

@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 
 from holdfast.errors import NotInWorkflow, RunError
 from holdfast.runtime import guard
+from holdfast.runtime.interrupts import is_ctrl_c
 
 SPIN_LIMIT = 1_000_000
 """Callbacks in one go, without anything from outside, that make a body a busy loop."""
@@ -113,7 +114,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             while ready:
                 handle = ready.popleft()
                 if not handle.cancelled():
-                    handle._run()
+                    try:
+                        handle._run()
+                    except (SystemExit, KeyboardInterrupt) as error:
+                        self._contain(error)
                 budget -= 1
                 if budget == 0:
                     raise RunError(
@@ -122,6 +126,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                     )
         finally:
             self._leave(outside)
+
+    def _contain(self, error: SystemExit | KeyboardInterrupt) -> None:
+        """Keep what asyncio lets end the whole program within the run that raised it."""
+        if is_ctrl_c(error):
+            raise error
+        if not any(task.done() and task._exception is error for task in self.tasks):  # pyright: ignore
+            self.problems.append(error)  # of a plain callback: a task keeps its own
 
     def _enter(self) -> tuple[Any, ...]:
         """Make the body's surroundings: this loop is the running one, real I/O is refused."""

@@ -7,15 +7,17 @@ of a step is reported to the run, which records it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.clock import Timer as ClockTimer
 from holdfast.current import CurrentStep, set_current_step
 from holdfast.durations import seconds
 from holdfast.errors import HoldfastError, RetryableError, RunError, StepTimeout
+from holdfast.runtime import failures
 from holdfast.runtime.ambient import set_engine
 from holdfast.runtime.commands import StepCall
 from holdfast.runtime.context import StepContext, set_step_context
+from holdfast.runtime.interrupts import is_ctrl_c
 
 if TYPE_CHECKING:
     from holdfast.runtime.active import ActiveRun
@@ -74,6 +76,14 @@ class StepWork:
         self._task.add_done_callback(self._ended, context=self._run.engine.callback_context)
 
     async def _attempt(self) -> bytes:
+        try:
+            return await self._perform()
+        except (SystemExit, KeyboardInterrupt) as error:
+            if self._step.is_async and is_ctrl_c(error):
+                raise
+            raise self._escaped(error) from error  # asyncio would end the worker by it
+
+    async def _perform(self) -> bytes:
         run, step = self._run, self._step
         current = CurrentStep(
             run_id=run.id,
@@ -101,8 +111,16 @@ class StepWork:
             if function is None and not self._step.is_async:
                 return await self._run.engine.threads.run(self._step.function, args, kwargs)
             return await (function or self._step.function)(*args, **kwargs)
-        except SystemExit as error:  # it would end the worker, and its other runs with it
-            raise RunError(f"{self._step.name} called sys.exit({error.code!r})") from error
+        except (SystemExit, KeyboardInterrupt) as error:
+            if self._step.is_async and is_ctrl_c(error):
+                raise
+            raise self._escaped(error) from error  # asyncio would end the worker by it
+
+    def _escaped(self, error: BaseException) -> RunError:
+        """What an attempt ends with that raised what is no Exception."""
+        what = failures.describe(error)
+        said = f"called sys.exit({what.message})" if what.type == "SystemExit" else f"raised {what}"
+        return RunError(f"{self._step.name} {said}")
 
     async def _call_in_time(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         step, loop = self._step, asyncio.get_running_loop()
@@ -150,6 +168,9 @@ class StepWork:
     # --- its end ---
 
     def _ended(self, task: asyncio.Task[bytes]) -> None:
+        self._run.guarded(self._conclude)(task)
+
+    def _conclude(self, task: asyncio.Task[bytes]) -> None:
         self._task = None
         if task.cancelled():
             self._failed(RunError(f"{self._step.name} was cancelled from within"))
@@ -157,20 +178,35 @@ class StepWork:
         error = task.exception()
         if error is None:
             self._run.step_completed(self._command, task.result())
-        else:
+        elif issubclass(type(error), Exception):
             self._failed(error)
+        else:
+            escaped = self._escaped(error)
+            escaped.__cause__ = error
+            self._failed(escaped)
 
     def _failed(self, error: BaseException) -> None:
-        final = isinstance(error, HoldfastError) and not error.passing
         counted = self._attempts - self._tried
-        if final or counted > self._step.retries:
+        if not _may_pass(error) or counted > self._step.retries:
             self._run.step_failed(self._command, error, self._attempts)
             return
         engine = self._run.engine
         delay = self._step.backoff.delay(counted, engine.luck())
-        if isinstance(error, RetryableError) and error.retry_after is not None:
-            delay = seconds(error.retry_after)
+        if issubclass(type(error), RetryableError):
+            try:
+                after = cast("RetryableError", error).retry_after
+                delay = delay if after is None else seconds(after)
+            except Exception as unusable:  # noqa: BLE001 - whatever the step has put there
+                unusable.__cause__ = error
+                self._run.step_failed(self._command, unusable, self._attempts)
+                return
         next_at = engine.clock.now() + delay
         self.due_at = next_at
         self._run.step_retrying(self._command, error, self._attempts, next_at)
         self._timer = self._run.call_at(next_at, self._command.key, self._begin)
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether the error may be gone at the next attempt."""
+    # By type(), for isinstance() asks the error itself, which is foreign code.
+    return not issubclass(type(error), HoldfastError) or cast("HoldfastError", error).passing

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
+Outcome = tuple[Any, BaseException | None]
+"""What a function returned, or raised. Not set as the future's exception: that refuses some."""
+Job = tuple[Callable[[], Any], asyncio.Future[Outcome], asyncio.AbstractEventLoop]
 
 IDLE_SECONDS = 10.0
 
@@ -31,14 +33,17 @@ class Threads:
     async def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call the function in a thread, with the present context variables."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+        future: asyncio.Future[Outcome] = loop.create_future()
         context = contextvars.copy_context()
         self._jobs.put((lambda: context.run(function, *args, **kwargs), future, loop))
         with self._lock:
             if self._idle < self._jobs.qsize() and self._threads < self._limit:
                 self._threads += 1
                 threading.Thread(target=self._work, name="holdfast-step", daemon=True).start()
-        return await future
+        result, error = await future
+        if error is not None:
+            raise error
+        return result
 
     def _work(self) -> None:
         while True:
@@ -60,21 +65,15 @@ class Threads:
     def _do(job: Job) -> None:
         function, future, loop = job
         try:
-            result, error = function(), None
+            outcome = function(), None
         except BaseException as raised:  # noqa: BLE001 - it belongs to who awaits the future
-            result, error = None, raised
+            outcome = None, raised
         try:
-            loop.call_soon_threadsafe(_settle, future, result, error)
+            loop.call_soon_threadsafe(_settle, future, outcome)
         except RuntimeError:
             return  # the loop is closed: nobody waits any more
 
 
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError("the step raised StopIteration"))
-    else:
-        future.set_exception(error)
+def _settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+    if not future.done():
+        future.set_result(outcome)

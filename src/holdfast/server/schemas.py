@@ -97,11 +97,23 @@ class Cut(Told):
     url: str
 
 
-class Failure(Told):
+class ErrorShown(Told):
     type: str
     message: str
+    notes: list[str] = []
+
+
+class ErrorOrigin(ErrorShown):
+    """An error that another came from."""
+
+    depth: int = Field(description="1 for what the error itself came from, 2 for what that did, …")
+    relation: str = Field(description="caused by, while handling, in the group")
+
+
+class Failure(ErrorShown):
     traceback: str
     hint: str | None
+    origins: list[ErrorOrigin] = []
 
 
 class EventShown(Told):

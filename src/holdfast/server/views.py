@@ -195,14 +195,20 @@ def _step_json(step: Step, values: dict[int, Event], limit: int) -> dict[str, An
 
 
 def failure_json(error: ErrorInfo) -> dict[str, Any]:
-    """An error of a step or run."""
-    state: dict[str, Any] = (error.rebuild or {}).get("state") or {}
+    """An error of a step or run, with what it came from."""
     return {
-        "type": error.type,
-        "message": error.message,
+        **_error_json(error),
         "traceback": error.traceback,
-        "hint": state.get("hint"),
+        "hint": error.hint,
+        "origins": [
+            {"depth": depth, "relation": relation, **_error_json(origin)}
+            for depth, relation, origin in error.origins()
+        ],
     }
+
+
+def _error_json(error: ErrorInfo) -> dict[str, Any]:
+    return {"type": error.type, "message": error.message, "notes": list(error.notes)}
 
 
 def dollars(nano: int | None) -> str | None:

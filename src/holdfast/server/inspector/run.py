@@ -18,7 +18,7 @@ from holdfast.server.inspector.loaded import Loaded, load
 from holdfast.server.inspector.pages import Page, inspection, mask, url, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.runs import status_of
-from holdfast.server.inspector.steps import StepView, hint_of
+from holdfast.server.inspector.steps import StepView
 from holdfast.server.inspector.words import summary
 from holdfast.store.inspection import journal as journal_of
 from holdfast.store.inspection import sandboxes
@@ -97,7 +97,7 @@ def _panel(connection: sqlite3.Connection, loaded: Loaded, step: StepView, maske
         output,
         calls,
         sandboxes.of_step(connection, loaded.run.id, step.key),
-        None if step.error is None else hint_of(step.error),
+        None if step.error is None else step.error.hint,
         loaded.steps.index(step),
     )
 
@@ -126,7 +126,7 @@ def common(
         "status": status_of(run),
         "totals": loaded.totals(now),
         "failure": loaded.failure,
-        "failure_hint": None if loaded.failure is None else hint_of(loaded.failure),
+        "failure_hint": None if loaded.failure is None else loaded.failure.hint,
         "tab": tab,
         "input": input,
         "summary": _summary(loaded, input),

@@ -189,20 +189,7 @@ def _apply(step: StepView, row: Row) -> None:
 
 def error_of(facts: dict[str, Any]) -> ErrorInfo:
     """The error an event tells of."""
-    found: dict[str, Any] = facts.get("error") or {}
-    return ErrorInfo(
-        str(found.get("type", "Error")),
-        str(found.get("message", "")),
-        str(found.get("traceback", "")),
-        found.get("rebuild"),
-    )
-
-
-def hint_of(error: ErrorInfo) -> str | None:
-    """The hint that an error of ours came with."""
-    state: dict[str, Any] = (error.rebuild or {}).get("state") or {}
-    hint = state.get("hint")
-    return hint if isinstance(hint, str) else None
+    return ErrorInfo.from_json(facts.get("error") or {})
 
 
 def opens_on(steps: Sequence[StepView], run: Run) -> StepView | None:
