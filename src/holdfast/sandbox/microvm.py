@@ -105,7 +105,7 @@ class MicrovmBackend:
     @staticmethod
     def _missing() -> Probe | None:
         if find_spec("microsandbox") is None:
-            why = "microsandbox is not installed (pip install 'holdfast[microvm]')"
+            why = "microsandbox is not installed (pip install microsandbox)"
             return Probe(Standing.ABSENT, why)
         if not os.access("/dev/kvm", os.R_OK | os.W_OK):
             return Probe(Standing.UNUSABLE, "/dev/kvm is not there, or not for this user")

