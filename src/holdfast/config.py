@@ -18,7 +18,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from holdfast.errors import ConfigError
 from holdfast.tables import build, from_text, scalar_fields, unknown
@@ -29,7 +29,7 @@ SECTIONS = ("runtime", "gateway", "sandbox", "code", "repo", "server")
 PROFILES = ("dev", "prod")
 """Profiles everyone has, empty unless the file fills them; a file may add its own."""
 _TOP = ("profile", "store", "profiles", *SECTIONS)
-_PLAIN = ("HOLDFAST_CONFIG", "HOLDFAST_PROFILE", "HOLDFAST_STORE")
+_PLAIN = ("HOLDFAST_CONFIG", "HOLDFAST_ENV_FILE", "HOLDFAST_PROFILE", "HOLDFAST_STORE")
 _OTHERS = ("HOLDFAST_GATEWAY_URL", "HOLDFAST_GATEWAY_KEY")
 """Variables that are no settings: the address and key of another Holdfast's gateway."""
 
@@ -61,6 +61,37 @@ def read(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
 
     The file is the one HOLDFAST_CONFIG names, or `holdfast.toml` in this folder.
     """
+    file = _file(environ)
+    return {**_laid_over(file.plain, file.overlay), "profile": file.profile}
+
+
+class _File(NamedTuple):
+    """The file, its two layers apart."""
+
+    path: Path
+    plain: dict[str, Any]
+    profile: str
+    overlay: Table
+
+
+def origin(name: str, key: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Where the setting `key` of the section `name` comes from; None for the default.
+
+    A section of "" is the top of the file: `store`, `profile`.
+    """
+    variable = "_".join(word for word in ("HOLDFAST", name.upper(), key.upper()) if word)
+    if environ.get(variable):
+        return f"${variable}"
+    file = _file(environ)
+    for data, place in ((file.overlay, f"profiles.{file.profile}"), (file.plain, "")):
+        table = _table(data.get(name, {}), name) if name else data
+        if key in table:
+            inside = ".".join(word for word in (place, name) if word)
+            return f"{file.path} [{inside}]" if inside else str(file.path)
+    return None
+
+
+def _file(environ: Mapping[str, str]) -> _File:
     named = environ.get("HOLDFAST_CONFIG")
     path = Path(named or FILE)
     data: dict[str, Any] = {}
@@ -76,7 +107,7 @@ def read(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     chosen = environ.get("HOLDFAST_PROFILE") or data.get("profile") or PROFILES[0]
     if chosen not in (*PROFILES, *profiles):
         raise unknown(str(chosen), [*PROFILES, *profiles], "profile")
-    return {**_laid_over(data, _table(profiles.get(chosen, {}), chosen)), "profile": chosen}
+    return _File(path, data, str(chosen), _table(profiles.get(chosen, {}), str(chosen)))
 
 
 def check_variables(environ: Mapping[str, str] = os.environ) -> None:

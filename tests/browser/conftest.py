@@ -152,7 +152,8 @@ class Site:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "holdfast.cli.main", "serve", *self._options]
-        command += ["--port", str(self.port), "--store", str(self.store), "--json", "--grace", "0s"]
+        command += ["--port", str(self.port), "--store", str(self.store), "--json", "--quiet"]
+        command += ["--grace", "0s"]
         environment = {**os.environ, "FLOWS_FOLDER": str(self.folder), **self._own}
         self._process = subprocess.Popen(
             command,

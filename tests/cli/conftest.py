@@ -82,7 +82,7 @@ class Holdfast:
 
     def worker(self) -> subprocess.Popen[str]:
         """A worker that is ready."""
-        process = self.spawn("worker", SHOP, "--json")
+        process = self.spawn("worker", SHOP, "--json", "--quiet")
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["workflows"]
         return process

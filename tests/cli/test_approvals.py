@@ -15,14 +15,14 @@ APPROVING = str(Path(__file__).parent / "approving.py")
 
 def asked(holdfast: Holdfast, amount: int = 900) -> tuple[str, dict[str, Any]]:
     """A run that waits, with a worker beside it, and the approval it waits for."""
-    worker = holdfast.spawn("worker", APPROVING, "--json")
+    worker = holdfast.spawn("worker", APPROVING, "--json", "--quiet")
     assert worker.stdout is not None and worker.stdout.readline()
     given = json.dumps({"amount": amount})
     done = holdfast("run", f"{APPROVING}:refund", "--input", given, "--detach")
     assert done.code == 0, done
 
     def found() -> Any:
-        return holdfast("approvals", "list", "--json").json
+        return holdfast("approvals", "list", "--json").json["approvals"]
 
     return done.out.strip(), until(found, "the approval")[0]
 
@@ -48,8 +48,10 @@ def test_what_waits_is_listed_shown_and_approved(holdfast: Holdfast) -> None:
     done = holdfast("approvals", "approve", waiting["id"], "--by", "ann", "--hash", short)
     assert (done.code, done.err) == (0, f"{waiting['id']} is approved by ann\n")
     assert "approved by ann" in ended(holdfast, run)
-    assert holdfast("approvals", "list", "--json").json == []
-    (past,) = holdfast("approvals", "list", "--status", "any", "--run", run, "--json").json
+    assert holdfast("approvals", "list", "--json").json == {"approvals": []}
+    (past,) = holdfast("approvals", "list", "--status", "any", "--run", run, "--json").json[
+        "approvals"
+    ]
     assert (past["how"], past["decided_by"]) == ("cli", "ann")
     assert "by ann (cli)" in holdfast("approvals", "show", waiting["id"]).out
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from holdfast.cli.main import main
+from holdfast.cli.main import NOUNS, build, main
+from holdfast.cli.options import leaves
 
-from .conftest import COMMAND, Holdfast
+from .conftest import COMMAND, SHOP, Holdfast
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["nonsense"],
         ["runs"],
         ["runs", "nonsense"],
@@ -55,6 +56,56 @@ def test_wrong_usage_of_the_real_command(holdfast: Holdfast) -> None:
         "message": "unrecognized arguments: --json --nonsense",
         "hint": "holdfast runs list --help says how it is used",
     }
+
+
+def test_a_misspelt_name_gets_the_nearest(shop: Holdfast) -> None:
+    for words, hint in (
+        (["rums", "list"], "did you mean 'runs'?"),
+        (["runs", "lst"], "did you mean 'list'?"),
+        (["runs", "list", "--statsu", "failed"], "did you mean --status?"),
+        (["runs", "list", "--status", "complete"], "did you mean 'completed'?"),
+        (["inspect", "run"], "did you mean 'runs'?"),
+        (["run", f"{SHOP}:ordr"], "did you mean 'order'?"),
+        (["config", "show", "sever"], "did you mean 'server'?"),
+    ):
+        done = shop(*words)
+        assert done.code in (2, 3), done
+        assert hint in done.err
+
+
+def test_every_command_takes_a_store(tmp_path: Path) -> None:
+    lacking = [
+        leaf.prog
+        for leaf in leaves(build(NOUNS))
+        if "--store" not in leaf.format_usage().replace("\n", " ")
+    ]
+    assert lacking == []
+
+
+def test_the_named_store_is_the_store_of_every_layer(holdfast: Holdfast) -> None:
+    elsewhere = holdfast.folder / "elsewhere" / "a.db"
+    elsewhere.parent.mkdir()
+    made = holdfast("keys", "create", "--json", "--store", str(elsewhere)).json
+    assert holdfast("keys", "list", "--json").json["keys"] == []
+    found = holdfast("keys", "list", "--json", "--store", str(elsewhere)).json["keys"]
+    assert [key["id"] for key in found] == [made["id"]]
+
+
+def test_lists_have_one_shape_as_json(shop: Holdfast) -> None:
+    """An object, with the rows under the noun: there is room for a cursor, or a note."""
+    for noun, verb in (
+        ("runs", "list"), ("approvals", "list"), ("keys", "list"), ("models", "list"),
+        ("sandbox", "list"), ("sandbox", "snapshots"),
+    ):  # fmt: skip
+        found = shop(noun, verb, "--json").json
+        name = {"sandbox": "sandboxes"}.get(noun, noun) if verb == "list" else verb
+        assert isinstance(found[name], list), (noun, verb)
+
+
+def test_the_bare_command_shows_the_commands(holdfast: Holdfast) -> None:
+    done = holdfast()
+    assert (done.code, done.err) == (0, "")
+    assert "usage: holdfast" in done.out and "inspect" in done.out
 
 
 def test_help_and_version_are_data(holdfast: Holdfast) -> None:

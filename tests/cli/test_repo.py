@@ -144,7 +144,7 @@ def test_ctrl_c_detaches_and_a_worker_goes_on(holdfast: Holdfast, repo: Path) ->
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130 and "detached" in err
-    worker = holdfast.spawn("worker", "--json")
+    worker = holdfast.spawn("worker", "--json", "--quiet")
     until(lambda: holdfast.show(run_id)["status"] == "completed", "the worker did it", 60)
     worker.terminate()
     assert holdfast.show(run_id)["result"]["passed"]

@@ -20,13 +20,14 @@ from .conftest import COMMAND, Holdfast
 def test_runs_are_listed_newest_first(shop: Holdfast) -> None:
     done = shop("runs", "list")
     heading, *rows = done.out.splitlines()
-    assert heading.split() == ["RUN", "WORKFLOW", "STATUS", "AGE", "TOOK"]
+    assert heading.split() == ["RUN", "WORKFLOW", "STATUS", "AGE", "TOOK", "COST", "ABOUT"]
     assert [row.split()[1:3] for row in rows] == [
         ["lengthy", "completed"],
         ["order", "failed"],
         ["order", "completed"],
     ]
-    assert "the card was declined" in rows[1]
+    assert "item=apple amount=-1" in rows[1] and "the card was declined" in rows[1]
+    assert "item=apple" in rows[2]
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path) -> None:
     assert "ci" in listed.stdout and "$2.5" in listed.stdout
     assert made["secret"] not in listed.stdout
     assert holdfast(tmp_path, "keys", "revoke", made["id"]).returncode == 0
-    states = json.loads(holdfast(tmp_path, "keys", "list", "--json").stdout)
+    states = json.loads(holdfast(tmp_path, "keys", "list", "--json").stdout)["keys"]
     assert [one["state"] for one in states] == ["revoked", "valid"]
     gone = holdfast(tmp_path, "keys", "revoke", "key_none", "--json")
     assert gone.returncode == 3 and json.loads(gone.stdout)["error"]["kind"] == "NotFound"

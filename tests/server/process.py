@@ -30,7 +30,7 @@ class Process:
         }
         with self.errors.open("w") as log:
             self.popen = subprocess.Popen(
-                [*COMMAND, "serve", "--port", "0", "--json", *arguments],
+                [*COMMAND, "serve", "--port", "0", "--json", "--quiet", *arguments],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

@@ -47,7 +47,7 @@ def failing(folder: Path, *arguments: str, **environ: str) -> tuple[int, dict[st
     """The exit code and error of a server that does not come up."""
     clean = {n: v for n, v in os.environ.items() if not n.startswith("HOLDFAST_")}
     done = subprocess.run(
-        [*COMMAND, "serve", "--json", "--store", str(folder / "store.db"), *arguments],
+        [*COMMAND, "serve", "--json", "--quiet", "--store", str(folder / "store.db"), *arguments],
         capture_output=True,
         text=True,
         env={**clean, **environ},

@@ -61,7 +61,7 @@ async def _list_approvals(options: argparse.Namespace) -> int:
         status = None if options.status == "any" else options.status
         found = await engine.store.approvals(status, run, options.limit, None)
     if options.json:
-        output.show_json([dataclasses.asdict(each) for each in found])
+        output.show_json({"approvals": [dataclasses.asdict(each) for each in found]})
         return 0
     rows = [
         [

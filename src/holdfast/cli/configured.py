@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast import config
+
+
+def sections() -> dict[str, type[Any]]:
+    """The settings of every layer, by the name of its section."""
+    from holdfast.agents.code.settings import CodeSettings
+    from holdfast.agents.repo.settings import RepoSettings
+    from holdfast.gateway.config import GatewayConfig
+    from holdfast.runtime.settings import Settings
+    from holdfast.sandbox.settings import SandboxSettings
+    from holdfast.server.settings import ServerSettings
+
+    return {
+        "runtime": Settings,
+        "gateway": GatewayConfig,
+        "sandbox": SandboxSettings,
+        "code": CodeSettings,
+        "repo": RepoSettings,
+        "server": ServerSettings,
+    }
 
 
 def check_configuration() -> None:
@@ -13,17 +34,6 @@ def check_configuration() -> None:
     """
     if not config.given():
         return
-    from holdfast.agents.code.settings import CodeSettings
-    from holdfast.agents.repo.settings import RepoSettings
-    from holdfast.gateway.config import GatewayConfig
-    from holdfast.runtime.settings import Settings
-    from holdfast.sandbox.settings import SandboxSettings
-    from holdfast.server.settings import ServerSettings
-
     config.check_variables()
-    config.section("runtime", Settings)
-    config.section("gateway", GatewayConfig)
-    config.section("sandbox", SandboxSettings)
-    config.section("code", CodeSettings)
-    config.section("repo", RepoSettings)
-    config.section("server", ServerSettings)
+    for name, settings in sections().items():
+        config.section(name, settings)

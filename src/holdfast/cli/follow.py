@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TextIO
 
-from holdfast.cli.output import dim
+from holdfast.cli.output import dim, mark
 from holdfast.cli.view import step_line
 from holdfast.errors import NotFound, StoreError
 from holdfast.records import Event, Run, Step
@@ -60,6 +60,13 @@ class Finished:
         return sorted(found, key=lambda step: step.ended_at or 0.0)
 
 
+def _coloured(line: str | None, stream: TextIO) -> str | None:
+    """A step's line, which begins with its symbol."""
+    if line is None or len(line) < 2:
+        return line
+    return f"{line[0]}{mark(line[1], stream)}{line[2:]}"
+
+
 class Lines:
     """Writes a run's progress to a stream."""
 
@@ -76,7 +83,7 @@ class Lines:
         columns = shutil.get_terminal_size().columns if self._live else 120
         self._erase()
         for step in self._finished.new(steps):
-            self._write(self._line(step, now, columns))
+            self._write(_coloured(self._line(step, now, columns), self._stream))
         if run.status != self._status and run.status in ("queued", "paused"):
             self._write(f" · {run.status}")
         self._status = run.status

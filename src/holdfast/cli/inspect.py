@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from holdfast.cli import output
-from holdfast.cli.options import add_common, store_path
+from holdfast.cli.options import add_common, nearest, store_path
 from holdfast.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="runs",
         metavar="WHAT",
-        help=f"where to begin: {', '.join(PLACES)}, or the id of a run, call or sandbox (runs)",
+        help=f"where to begin: {', '.join(PLACES)}, latest, or an id of a run, call or sandbox",
     )
     parser.add_argument(
         "--web", action="store_true", help="open the browser also where that is not sure to work"
@@ -55,7 +55,7 @@ def _inspect(options: argparse.Namespace) -> int:
             hint="`holdfast run`, `start` and `worker` make one; --store or HOLDFAST_STORE names "
             "another place",
         )
-    place = place_of(options.what)
+    place = place_of(_id_of_run(options))
     settings = _settings(options)
     if options.host is None and options.port is None and _serves(settings, path):
         _show(options, f"{settings.url}{place}", already=True)
@@ -63,15 +63,31 @@ def _inspect(options: argparse.Namespace) -> int:
     return _serve(options, settings, path, place)
 
 
+def _id_of_run(options: argparse.Namespace) -> str:
+    """What to show; of `latest`, or the beginning of a run's id, the whole id."""
+    from holdfast.cli.session import LATEST, find_run, visit
+
+    what: str = options.what
+    if what != LATEST and not what.startswith("run_"):
+        return what
+
+    async def whole() -> str:
+        async with visit(options) as engine:
+            return (await find_run(engine.store, what)).id
+
+    return asyncio.run(whole())
+
+
 def place_of(what: str) -> str:
     """The page that a word stands for: a section, or an id."""
     if what in PLACES:
         return f"/{what}"
-    prefix = what.partition("_")[0]
+    prefix, sign, _ = what.partition("_")
     sections = {"run": "runs", "call": "calls", "sbx": "sandboxes", "apr": "approvals"}
-    if prefix not in sections:
+    if not sign or prefix not in sections:
         raise UsageError(
-            f"{what!r} is nothing to inspect", hint=f"{', '.join(PLACES)}, or an id (run_…, call_…)"
+            f"{what!r} is nothing to inspect",
+            hint=f"{nearest(what, PLACES)} (or latest, or an id: run_…, call_…)",
         )
     return f"/{sections[prefix]}/{quote(what, safe='')}"
 

@@ -64,12 +64,11 @@ def run_list(options: argparse.Namespace) -> int:
         keys: list[VirtualKey] = await ledger.keys()
         spends = [await ledger.spend(f"key:{key.id}") for key in keys]
         if options.json:
-            output.show_json(
-                [
-                    {**_shown(key), "spent_usd": str(Decimal(spend.usd) / 10**9)}
-                    for key, spend in zip(keys, spends, strict=True)
-                ]
-            )
+            shown = [
+                {**_shown(key), "spent_usd": str(Decimal(spend.usd) / 10**9)}
+                for key, spend in zip(keys, spends, strict=True)
+            ]
+            output.show_json({"keys": shown})
             return 0
         rows: list[list[str]] = []
         for key, spend in zip(keys, spends, strict=True):

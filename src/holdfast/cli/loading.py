@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from holdfast.cli.options import nearest
 from holdfast.errors import NotFound, UnknownWorkflow, UsageError
 from holdfast.runtime.definitions import Workflow, registered
 
@@ -78,7 +79,11 @@ def load_workflow(named: str) -> Workflow[..., Any]:
     found = getattr(load(place), name, None) or registered().get(name)
     if isinstance(found, Workflow):
         return found  # pyright: ignore[reportUnknownVariableType]
-    known = ", ".join(sorted(registered())) or "none"
-    raise UnknownWorkflow(
-        f"{place} has no workflow {name!r} (it has: {known})", hint="mark it with @workflow"
-    )
+    # The agents' workflows are registered, too, and not this file's.
+    own = {
+        flow
+        for flow, each in registered().items()
+        if not each.function.__module__.startswith("holdfast.")
+    }
+    hint = nearest(name, own) if own else "mark it with @workflow"
+    raise UnknownWorkflow(f"{place} has no workflow {name!r}", hint=hint)

@@ -12,11 +12,12 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
 
 from holdfast import __version__
-from holdfast.cli import output
-from holdfast.cli.options import Parser
+from holdfast.cli import env_file, output
+from holdfast.cli.options import Parser, add_store, leaves
 from holdfast.errors import HoldfastError
 
 NOUNS: dict[str, str] = {
@@ -35,6 +36,8 @@ NOUNS: dict[str, str] = {
     "keys": "virtual keys for the gateway",
     "models": "the models usable here, and why not",
     "sandbox": "isolated execution: what works here, what runs, a way in",
+    "config": "what is configured, and where each value comes from",
+    "completion": "the names of commands and options for your shell to complete",
 }
 """Noun (or top-level verb) to the line `holdfast --help` shows; the module has its name."""
 
@@ -47,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     wants_json = "--json" in arguments
     output.prepare()
     try:
+        env_file.load()
         return _run(arguments)
     except HoldfastError as error:
         output.show_error(error, json=wants_json)
@@ -69,14 +73,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if not arguments:
+        build(()).print_help()
+        return 0
     wanted = next((word for word in arguments if not word.startswith("-")), "")
     parser = build({wanted})
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        complain: Callable[[str], None] = getattr(options, "complain", parser.error)
-        complain(f"unrecognized arguments: {' '.join(unknown)}")
+        used: Parser = getattr(options, "used", parser)
+        used.complain(unknown)
     handler: Callable[[argparse.Namespace], int] = options.handler
-    return handler(options)
+    with _named_store(options):
+        return handler(options)
+
+
+@contextmanager
+def _named_store(options: argparse.Namespace) -> Generator[None]:
+    """`--store` is for all that the command does, in whatever layer: as the variable would be."""
+    named, before = getattr(options, "store", None), os.environ.get("HOLDFAST_STORE")
+    if named is None:
+        yield
+        return
+    os.environ["HOLDFAST_STORE"] = str(named)
+    try:
+        yield
+    finally:
+        del os.environ["HOLDFAST_STORE"]
+        if before is not None:
+            os.environ["HOLDFAST_STORE"] = before
 
 
 def build(wanted: Collection[str]) -> Parser:
@@ -88,6 +112,9 @@ def build(wanted: Collection[str]) -> Parser:
         noun_parser = nouns.add_parser(noun, help=summary, description=_sentence(summary))
         if noun in wanted:
             importlib.import_module(f"holdfast.cli.{noun}").add(noun_parser)
+            for leaf in leaves(noun_parser):
+                add_store(leaf)
+                leaf.set_defaults(used=leaf)
     return parser
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -24,17 +25,63 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, hint=f"{self.prog} --help says how it is used")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """A command, verb or choice that there is: else the nearest is named."""
+        if action.choices is None or value in action.choices:
+            return
+        if action.dest in GROUPS:
+            message = f"{self.prog} has no command {value!r}"
+        else:
+            name = action.option_strings[-1] if action.option_strings else action.metavar
+            message = f"{name}: there is no {value!r}"
+        raise UsageError(message, hint=nearest(str(value), [str(each) for each in action.choices]))
+
+    def complain(self, words: list[str]) -> NoReturn:
+        """About words that nobody took: of a misspelt option, the right one is named."""
+        message = f"unrecognized arguments: {' '.join(words)}"
+        for word in words:
+            name = word.partition("=")[0]
+            near = difflib.get_close_matches(name, self._option_string_actions, 1)
+            if name.startswith("-") and near and near[0] != name:
+                raise UsageError(message, hint=f"did you mean {near[0]}?")
+        self.error(message)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint: the name that was probably meant, or all that there are."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, 1, 0.5)
+    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names) or 'none'}"
+
+
+STORE_HELP = "the store's file (default: $HOLDFAST_STORE, or .holdfast/holdfast.db)"
+
+
+GROUPS = ("noun", "verb")
+"""Where the commands below a command are kept, by argparse's `dest`."""
+
+
+def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parsers of the commands that do something: nouns without verbs, and verbs."""
+    groups = cast("list[argparse.Action]", [a for a in parser._actions if a.dest in GROUPS])  # pyright: ignore[reportPrivateUsage]
+    if not groups:
+        yield parser
+    for group in groups:
+        for each in cast("dict[str, argparse.ArgumentParser]", group.choices).values():
+            yield from leaves(each)
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """`--store`, where a command has not declared it."""
+    if "--store" not in parser._option_string_actions:  # pyright: ignore[reportPrivateUsage]
+        parser.add_argument("--store", type=Path, metavar="PATH", help=STORE_HELP)
+
 
 def add_common(parser: argparse.ArgumentParser, handler: Handler) -> None:
     """The options of every verb, and what it does."""
-    parser.add_argument(
-        "--store",
-        type=Path,
-        metavar="PATH",
-        help="the store's file (default: $HOLDFAST_STORE, or .holdfast/holdfast.db)",
-    )
+    add_store(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, errors included")
-    parser.set_defaults(handler=handler, complain=parser.error)
+    parser.set_defaults(handler=handler)
 
 
 def add_grace(parser: argparse.ArgumentParser, whose: str) -> None:

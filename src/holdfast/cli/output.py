@@ -64,12 +64,17 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows in aligned columns; the last column is not padded."""
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, states: str = "STATUS"
+) -> None:
+    """Print rows in aligned columns; the last is not padded, that of states has colours."""
     lines = [list(headings), *([plain(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     for index, line in enumerate(lines):
         cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        if index and states in headings:
+            place = headings.index(states)
+            cells[place] = status(line[place], cells[place])
         text = "  ".join(cells).rstrip()
         print(dim(text) if index == 0 else text)
 
@@ -95,6 +100,33 @@ def moment(at: float) -> str:
 def dim(text: str, stream: TextIO | None = None) -> str:
     """Grey, on a terminal that has colours."""
     return f"\x1b[2m{text}\x1b[0m" if _colours(stream or sys.stdout) else text
+
+
+_MARKS = {"✓": "32", "✗": "31", "⌛": "33", "↻": "33", "⊘": "2"}
+_STATUSES = {
+    "completed": "32",
+    "passed": "32",
+    "failed": "31",
+    "stuck": "31",
+    "waiting": "33",
+    "paused": "33",
+    "running": "36",
+    "cancelled": "2",
+}
+
+
+def mark(symbol: str, stream: TextIO | None = None) -> str:
+    """A symbol in its colour, beside which it always stands: for stderr unless said otherwise."""
+    return _painted(symbol, _MARKS.get(symbol), stream or sys.stderr)
+
+
+def status(word: str, padded: str, stream: TextIO | None = None) -> str:
+    """A run's status in its colour."""
+    return _painted(padded, _STATUSES.get(word), stream or sys.stdout)
+
+
+def _painted(text: str, colour: str | None, stream: TextIO) -> str:
+    return f"\x1b[{colour}m{text}\x1b[0m" if colour and _colours(stream) else text
 
 
 def _colours(stream: TextIO) -> bool:

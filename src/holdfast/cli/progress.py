@@ -8,10 +8,11 @@ from typing import Any, cast
 
 from holdfast.cli.output import duration, short
 from holdfast.cli.view import SYMBOLS
+from holdfast.place import current_store
 from holdfast.records import Step
-from holdfast.records.calls import NANO, Call
-
-_MOST_CALLS = 1000
+from holdfast.records.calls import NANO
+from holdfast.store.inspection import Inspection
+from holdfast.store.inspection.doings import Spent, spent_by_step
 
 
 class Progress:
@@ -19,41 +20,44 @@ class Progress:
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
-        self._calls: dict[str, list[Call]] = {}
+        self._spent: dict[str, Spent] = {}
 
     async def look(self) -> None:
         """Ask the ledger anew."""
-        from holdfast.gateway import default_gateway  # not before the run's first step
+        self._spent = await spending(self._run_id)
 
-        self._calls = {}
-        for call in await default_gateway().ledger.calls(run_id=self._run_id, limit=_MOST_CALLS):
-            self._calls.setdefault(call.start.step_key or "", []).append(call)
-
-    def calls_of(self, step: Step) -> list[Call]:
-        """The model calls of a step, as of the last look."""
-        return self._calls.get(step.key, [])
+    def spent_by(self, step: Step) -> Spent:
+        """What a step spent on models, as of the last look."""
+        return self._spent.get(step.key, Spent())
 
     def line(self, step: Step, now: float, width: int) -> str | None:
         """A step on one line; None for one that is not worth a line."""
         took = step.seconds if step.seconds is not None else now - step.started_at
         if step.name == "prepare" and step.status == "completed" and took < 1:
             return None
-        calls = self.calls_of(step)
+        spent = self.spent_by(step)
         passed = _passed(step)
         symbol = SYMBOLS["failed" if passed is False else step.status]
         name = step.name.replace("_", " ")
-        tokens, cost = tokens_of(calls), cost_of(calls)
+        tokens, cost = tokens_of(spent), cost_of(spent)
         head = f" {symbol} {name:<16} {duration(took):>8}  {tokens:>6}  {cost:>7}"
         return f"{head}   {short(_outcome(step), max(width - len(head) - 4, 20))}".rstrip()
 
 
-async def costs(run_id: str) -> str:
-    """What a run's model calls came to: tokens and money."""
-    from holdfast.gateway import default_gateway
+async def spending(run_id: str) -> dict[str, Spent]:
+    """What each step of a run spent on models, from the store this process works on."""
+    inspection = Inspection(current_store())
+    try:
+        return await inspection.ask(lambda connection: spent_by_step(connection, run_id))
+    finally:
+        inspection.close()
 
-    calls = await default_gateway().ledger.calls(run_id=run_id, limit=_MOST_CALLS)
-    tokens = tokens_of(calls)
-    return " · ".join(word for word in (tokens and f"{tokens} tokens", cost_of(calls)) if word)
+
+async def costs(run_id: str) -> str:
+    """What a run's model calls came to, all of them: tokens and money."""
+    spent = sum((await spending(run_id)).values(), Spent())
+    tokens = tokens_of(spent)
+    return " · ".join(word for word in (tokens and f"{tokens} tokens", cost_of(spent)) if word)
 
 
 def _passed(step: Step) -> bool | None:
@@ -87,15 +91,13 @@ def _outcome(step: Step) -> str:
     return "  ".join(words)
 
 
-def tokens_of(calls: list[Call]) -> str:
-    used = sum(c.end.input_tokens + c.end.output_tokens for c in calls if c.end is not None)
-    return f"{used / 1000:.1f}k" if used else ""
+def tokens_of(spent: Spent) -> str:
+    return f"{spent.tokens / 1000:.1f}k" if spent.tokens else ""
 
 
-def cost_of(calls: list[Call]) -> str:
+def cost_of(spent: Spent) -> str:
     """In dollars; a price that is not known is said to be, never counted as nothing."""
-    ended = [call.end for call in calls if call.end is not None]
-    known = sum((Decimal(end.cost) / NANO for end in ended if end.cost is not None), Decimal(0))
-    if any(end.cost is None for end in ended):
+    known = Decimal(spent.cost) / NANO
+    if spent.unpriced:
         return f"${known:.3f}+?" if known else "$?"
-    return f"${known:.3f}" if ended else ""
+    return f"${known:.3f}" if spent.calls else ""

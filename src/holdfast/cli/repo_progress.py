@@ -35,9 +35,9 @@ class RepoProgress(Progress):
         name = _NAMES.get(step.name, step.name.partition(" ")[0].replace("_", " "))
         if step.name.startswith("generate_text"):
             name = "think"
-        calls = self.calls_of(step)
+        spent = self.spent_by(step)
         head = f" {symbol} {name:<14} {duration(took):>8}"
-        head = f"{head}  {tokens_of(calls):>6}  {cost_of(calls):>7}"
+        head = f"{head}  {tokens_of(spent):>6}  {cost_of(spent):>7}"
         words = _words(step, given, found)
         return f"{head}   {short(words, max(width - len(head) - 4, 20))}".rstrip()
 

@@ -10,7 +10,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 
 from holdfast.cli import output, view
-from holdfast.cli.options import Handler, add_common, parse_duration, parse_json, parse_object
+from holdfast.cli.about import About, about_runs
+from holdfast.cli.options import (
+    Handler,
+    add_common,
+    parse_duration,
+    parse_json,
+    parse_object,
+    store_path,
+)
 from holdfast.cli.session import find_run, visit
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
@@ -98,25 +106,29 @@ async def _list_runs(options: argparse.Namespace) -> int:
     async with visit(options) as engine:
         page = await engine.store.list_runs(where, options.limit, options.cursor)
         now = engine.clock.now()
+        details = await about_runs(store_path(options), [run.id for run in page.runs])
     if options.json:
-        runs = [run.as_json() for run in page.runs]
+        runs = [{**run.as_json(), **details[run.id].as_json()} for run in page.runs]
         output.show_json({"runs": runs, "cursor": page.cursor})
         return 0
     output.table(
-        ("RUN", "WORKFLOW", "STATUS", "AGE", "TOOK", ""),
-        (_row(run, now) for run in page.runs),
+        ("RUN", "WORKFLOW", "STATUS", "AGE", "TOOK", "COST", "ABOUT"),
+        (_row(run, now, details[run.id]) for run in page.runs),
     )
     if page.cursor:
         output.note(f"there are more: --cursor {page.cursor}")
     return 0
 
 
-def _row(run: Run, now: float) -> tuple[str, ...]:
+def _row(run: Run, now: float, about: About) -> tuple[str, ...]:
     took = ""
     if run.started_at is not None:
         took = output.duration((run.finished_at or now) - run.started_at)
     age = output.duration(now - run.created_at)
-    return run.id, run.workflow, run.status, age, took, output.short(run.error or "", 60)
+    words = output.short(about.words, 60)
+    if run.error:
+        words = f"{words}  {output.short(run.error, 60)}".lstrip()
+    return run.id, run.workflow, run.status, age, took, about.cost_text, words
 
 
 def _attribute(text: str) -> tuple[str, Any]:

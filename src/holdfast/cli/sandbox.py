@@ -1,9 +1,9 @@
 """`holdfast sandbox`: what works here, what runs, and a way in.
 
 holdfast sandbox doctor               which backends work, and why the others don't
-holdfast sandbox run -- python -V     one command in a sandbox of its own
+holdfast sandbox run python -V        one command in a sandbox of its own
 holdfast sandbox list                 the sandboxes of all your processes
-holdfast sandbox exec ID -- ls -l     a command in a running one
+holdfast sandbox exec ID ls -l        a command in a running one
 holdfast sandbox stop ID …            end it
 holdfast sandbox gc                   remove what killed processes left behind, and old records
 holdfast sandbox snapshots            what was kept
@@ -48,11 +48,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--cpus", type=float, default=1.0)
     run.add_argument("--allow", action="append", default=[], metavar="HOST[:PORT]")
     run.add_argument("--source", help="a folder, git address or snapshot to start from")
-    run.add_argument("command", nargs="+")
+    _add_command(run)
     _verb(verbs, "list", "the sandboxes of all your processes", _list)
     execute = _verb(verbs, "exec", "run a command in a running sandbox", _exec)
     execute.add_argument("id")
-    execute.add_argument("command", nargs="+")
+    _add_command(execute)
     stop = _verb(verbs, "stop", "end sandboxes", _stop)
     stop.add_argument("id", nargs="+")
     gc = _verb(verbs, "gc", "remove what killed processes left behind, and old records", _gc)
@@ -74,6 +74,18 @@ def _verb(verbs: Any, name: str, summary: str, handler: Handler) -> argparse.Arg
 
     parser.set_defaults(handler=handle)
     return parser
+
+
+def _add_command(parser: argparse.ArgumentParser) -> None:
+    """Everything from the program's name on is the program's, its options too."""
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND …")
+
+
+def _command(options: argparse.Namespace) -> list[str]:
+    words: list[str] = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not words:
+        raise UsageError("no command is given", hint="such as: holdfast sandbox run python3 -V")
+    return words
 
 
 async def _doctor(options: argparse.Namespace) -> int:
@@ -135,7 +147,7 @@ async def _follow(sandbox: Sandbox, options: argparse.Namespace) -> int:
     """Run the command, its output as ours; exits as it does."""
     quiet = bool(options.json)
     result = await sandbox.run(
-        *options.command,
+        *_command(options),
         on_stdout=None if quiet else _write_out,
         on_stderr=None if quiet else _write_err,
     )

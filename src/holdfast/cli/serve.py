@@ -13,6 +13,7 @@ from holdfast.cli import output
 from holdfast.cli.configured import check_configuration
 from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
 from holdfast.cli.signals import stopped_by_signals
+from holdfast.cli.step_log import telling
 
 if TYPE_CHECKING:
     from holdfast.runtime.engine import Engine
@@ -43,6 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-worker", action="store_true", help="carry out no runs here: leave them to workers"
     )
+    parser.add_argument("--quiet", action="store_true", help="no line for each finished step")
     add_grace(parser, "server")
     add_common(parser, _serve)
 
@@ -95,7 +97,8 @@ async def _run(
     path = store_path(options)
     async with open_engine(path, worker=not options.no_worker, grace=grace) as engine:
         app = create_app(engine, settings)
-        await serve(app, listener, stop, lambda: _say_where(options, settings, engine))
+        async with telling(engine, quiet=options.quiet, json=options.json):
+            await serve(app, listener, stop, lambda: _say_where(options, settings, engine))
         name, held = stop.result(), len(engine.runs)
         if not options.json and held:
             output.note(f"{name}: finishing steps for up to {grace:g} s, then giving runs back")

@@ -75,11 +75,20 @@ async def _detached(options: argparse.Namespace, create: Create, command: str) -
     async with open_engine(store_path(options), worker=False) as engine:
         run_id = await create()
         run = await engine.store.get(run_id)
+        now = engine.clock.now()
+        alive = [each for each in await engine.store.workers() if each.expires_at > now]
     if options.json:
-        output.show_json(run.as_json() if run else None)
+        shown = run.as_json() if run else {}
+        output.show_json({**shown, "workers": [each.id for each in alive]})
         return 0
     print(run_id)
-    output.note(f"a worker carries it out: {command}")
+    if run is not None and run.ended:
+        output.note(f"it has {run.status} already")
+    elif alive:
+        names = ", ".join(f"{each.id} (pid {each.pid})" for each in alive[:3])
+        output.note(f"carried out by a worker that knows its workflow; alive: {names}")
+    else:
+        output.note(f"no worker is alive, so nothing happens until one is: {command}")
     return 0
 
 

@@ -10,6 +10,7 @@ from holdfast.cli import output
 from holdfast.cli.configured import check_configuration
 from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
 from holdfast.cli.signals import stopped_by_signals
+from holdfast.cli.step_log import telling
 from holdfast.errors import UsageError
 
 
@@ -21,6 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.py|MODULE",
         help="what defines your workflows; those of the ready-made agents are always there",
     )
+    parser.add_argument("--quiet", action="store_true", help="no line for each finished step")
     add_grace(parser, "worker")
     add_common(parser, _worker)
 
@@ -56,7 +58,8 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
             output.note(f"worker {worker.id} (pid {worker.pid}) on {path}")
             output.note(f"workflows: {', '.join(workflows)}")
             output.note("Ctrl-C stops it; runs are kept and go on with the next worker")
-        name = await stop
+        async with telling(engine, quiet=options.quiet, json=options.json):
+            name = await stop
         held = len(engine.runs)
         if not options.json:
             output.note(f"{name}: finishing steps for up to {grace:g} s, then giving runs back")

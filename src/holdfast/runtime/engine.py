@@ -73,6 +73,8 @@ class Engine:
         self.works = works
         """Whether runs are carried out here, or only started and watched."""
         self.runs: dict[str, ActiveRun] = {}
+        self.taken: set[str] | None = None
+        """Where ids of runs are put that this worker takes in hand, if somebody wants to know."""
         self._workflows = workflows
         self._id = worker_id or new_id("wkr")
         self._began = self.clock.now()
@@ -259,6 +261,8 @@ class Engine:
     def _activate(self, claim: Claim, journal: list[Event]) -> None:
         run = ActiveRun(self, claim, journal)
         self.runs[run.id] = run
+        if self.taken is not None:
+            self.taken.add(run.id)
         # In a callback, not in our task: the body is driven with no other task current.
         asyncio.get_running_loop().call_soon(run.begin, context=self.callback_context)
 

@@ -38,6 +38,11 @@ SELECT count(*), coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0)
   coalesce(sum(cost), 0), coalesce(sum(cost IS NULL), 0)
 FROM calls WHERE run_id = ?
 """
+BY_STEP = """
+SELECT coalesce(step_key, ''), count(*), coalesce(sum(input_tokens + output_tokens), 0),
+  coalesce(sum(cost), 0), coalesce(sum(cost IS NULL), 0), max(model)
+FROM calls WHERE run_id = ? AND status <> 'started' GROUP BY 1
+"""
 SANDBOXES_OF = "SELECT count(*) FROM sandboxes WHERE run_id = ?"
 COMMANDS_OF = "SELECT count(*) FROM commands WHERE run_id = ?"
 
@@ -61,6 +66,27 @@ class Sums:
     unpriced: int
     sandboxes: int
     commands: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the ended model calls of a step came to: nanodollars, and calls without a price."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost: int = 0
+    unpriced: int = 0
+    model: str = ""
+    """One of those that were asked."""
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            self.unpriced + other.unpriced,
+            self.model or other.model,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +116,12 @@ def sums(connection: sqlite3.Connection, run_id: str) -> Sums:
         connection.execute(sql, (run_id,)).fetchone()[0] for sql in (SANDBOXES_OF, COMMANDS_OF)
     ]
     return Sums(*of_calls, *others)
+
+
+def spent_by_step(connection: sqlite3.Connection, run_id: str) -> dict[str, Spent]:
+    """What each step of a run spent on models, however many calls it made."""
+    rows = connection.execute(BY_STEP, (run_id,))
+    return {key: Spent(*numbers) for key, *numbers in rows}
 
 
 def calls(
