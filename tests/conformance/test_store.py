@@ -63,8 +63,8 @@ def new_run(name: str = "run_1", **fields: Any) -> NewRun:
     return NewRun(name, **values)
 
 
-def worker(name: str = "wkr_1", expires_at: float = 1e12) -> Worker:
-    return Worker(name, 1, "here", 1.0, expires_at)
+def worker(name: str = "wkr_1", lease: float = 1e9) -> Worker:
+    return Worker(name, 1, "here", 1.0, 0.0, lease_seconds=lease)
 
 
 async def append(store: Store, claim: Claim, *events: Event) -> None:
@@ -212,7 +212,7 @@ async def test_runs_of_a_lost_worker_are_free_and_counted_against_them(store: St
 
 
 async def test_an_expired_lease_shows_its_worker_as_lost(store: Store):
-    await store.renew(worker("wkr_old", expires_at=5.0))
+    await store.renew(worker("wkr_old", lease=-1.0))
     await store.renew(worker("wkr_new"))
     assert await store.lost_workers("wkr_1") == ["wkr_old"]
 

@@ -66,7 +66,7 @@ def cut(folder: Path, workflow: str, *options: str) -> Iterator[tuple[Path, str]
 def _let_leases_expire(store: Path) -> None:
     """Time has passed since the power went."""
     with closing(sqlite3.connect(store)) as connection:
-        connection.execute("UPDATE workers SET expires_at = 0")
+        connection.execute("UPDATE workers SET lease_until = 0")
         connection.commit()
 
 

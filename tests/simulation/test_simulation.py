@@ -93,7 +93,7 @@ def create(world: World, name: str, number: int) -> str:
     now = world.clock.time
     new = NewRun(run_id, name, "1", b"{}", {"seed": run_id}, now, now)
     tx = Transaction(world.database.connection)
-    ownership.create(tx, new, None, now)
+    ownership.create(tx, new, None, ownership.Moment(now, now, ""))
     tx.flush()
     return run_id
 

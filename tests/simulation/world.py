@@ -109,11 +109,19 @@ class LoopClock:
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
 
+    boot = "the world's"
+
     def now(self) -> float:
+        return self._loop.time()
+
+    def steady(self) -> float:
         return self._loop.time()
 
     def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return self._loop.call_at(when, callback)
+
+    def call_after(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(seconds, callback)
 
 
 class Process:

@@ -218,4 +218,7 @@ class Worker:
     host: str
     started_at: float
     expires_at: float
+    """When its lease ends unless it is renewed, by the wall clock: for show."""
     runs: int = 0
+    lease_seconds: float = 0.0
+    """What a worker asks for: by whose clock they are counted is the store's business."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast import endings
-from holdfast.clock import Clock, SystemClock
+from holdfast.clock import JUMP_SECONDS, Clock, SystemClock, offset
 from holdfast.errors import CorruptEvent, HoldfastError, StoreError
 from holdfast.ids import derived_id, new_id
 from holdfast.records import RUN_PAUSED, ErrorInfo, Event, Worker
@@ -84,8 +84,10 @@ class Engine:
         self._claimed: deque[Claim] = deque()
         self._claiming = True
         self._mail = False
+        # By the steady clock, all of them: a wall clock that is set back must not stop us.
         self._renew_at = 0.0
         self._look_at = 0.0
+        self._offset = offset(self.clock)
         self._due: float | None = None
         """When the next unowned run is due."""
         self._prod = asyncio.Event()
@@ -138,7 +140,10 @@ class Engine:
     def me(self) -> Worker:
         """This worker, with a lease from now."""
         expires = self.clock.now() + self.settings.lease_seconds
-        return Worker(self._id, os.getpid(), platform.node(), self._began, expires)
+        lease = self.settings.lease_seconds
+        return Worker(
+            self._id, os.getpid(), platform.node(), self._began, expires, lease_seconds=lease
+        )
 
     def workflow(self, name: str) -> Workflow[..., Any]:
         if self._workflows is None:
@@ -186,7 +191,7 @@ class Engine:
         """A run has blocked: it may be idle from now on."""
         if run.gone:
             return
-        self._idle[run.id] = self.clock.now()
+        self._idle[run.id] = self.clock.steady()
         if len(self.runs) > self.settings.max_runs:
             self._prod.set()
 
@@ -221,8 +226,7 @@ class Engine:
         """The store refuses to write; keep trying."""
         if not self._troubled:
             log.error("the store can't be written, trying again: %s", error)
-            moment = self.clock.now() + self.settings.store_retry_seconds
-            self.clock.call_at(moment, self._try_again)
+            self.clock.call_after(self.settings.store_retry_seconds, self._try_again)
         self._troubled.add(run)
 
     def _try_again(self) -> None:
@@ -254,7 +258,6 @@ class Engine:
         takes = takes and new.workflow in self._known()
         created = await self.store.create(new, self.me if takes else None)
         if created.claim is not None:
-            self._renew_at = self._renew_at or self._next_renewal()
             self._activate(created.claim, [new.first_event()])
         return created
 
@@ -275,14 +278,15 @@ class Engine:
                 await self._tend()
             except StoreError as error:
                 log.error("the store can't be used, trying again: %s", error)
-                self._look_at = self.clock.now() + self.settings.store_retry_seconds
+                self._look_at = self.clock.steady() + self.settings.store_retry_seconds
             except HoldfastError:
                 log.exception("tending failed")
             if not self._closing:
                 await self._until(self._next_moment())
 
     async def _until(self, moment: float) -> None:
-        timer = self.clock.call_at(moment, self._prod.set)
+        left = max(moment - self.clock.steady(), 0.0)
+        timer = self.clock.call_after(left, self._prod.set)
         self._resting = True
         try:
             await self._prod.wait()
@@ -291,19 +295,18 @@ class Engine:
             timer.cancel()
 
     def _next_moment(self) -> float:
-        moments = [self._look_at]
-        if self.runs:
-            moments.append(self._renew_at)
+        moments = [self._look_at, self._renew_at]
         if self._idle:
             moments.append(min(self._idle.values()) + self.settings.idle_seconds)
         return min(moments)
 
     async def _tend(self) -> None:
-        now = self.clock.now()
+        now = self.clock.steady()
+        await self._notice_jump()
         if self._mail:
             self._mail = False
             await self._fetch_mail()
-        if self.runs and now >= self._renew_at:
+        if now >= self._renew_at:  # without runs, too: it is by its lease that we are listed
             self._renew_at = self._next_renewal()
             await self.store.renew(self.me)
         await self._give_back_idle(now)
@@ -321,7 +324,18 @@ class Engine:
                 self._let_go(run_id)
 
     def _next_renewal(self) -> float:
-        return self.clock.now() + self.settings.lease_seconds / 3
+        return self.clock.steady() + self.settings.lease_seconds / 3
+
+    async def _notice_jump(self) -> None:
+        """Whether the wall clock was set since the last look, and what is due by it."""
+        before, self._offset = self._offset, offset(self.clock)
+        jump = self._offset - before
+        if abs(jump) <= JUMP_SECONDS:
+            return
+        log.warning("the machine's clock was set by %+.1f s", jump)
+        self._claiming = True
+        if jump < 0:
+            await self.store.keep_due(self.clock.now() - jump)
 
     async def _fetch_mail(self) -> None:
         useless: list[int] = []
@@ -361,17 +375,19 @@ class Engine:
         known = self._known()
         lost = await self.store.lost_workers(self._id)
         due = await self.store.next_due(self._id, known)
-        if room > 0 and (lost or (due is not None and due <= now)):
+        if room > 0 and (lost or (due is not None and due <= self.clock.now())):
             limit = min(room, self.settings.claim_batch)
             claims = await self.store.claim(self.me, known, limit, lost)
-            self._renew_at = self._renew_at or self._next_renewal()
             self._claimed.extend(claims)
             await self._take_up_claimed()
             self._mail = self._mail or bool(claims)
             self._claiming = self._claiming or len(claims) == limit
             due = await self.store.next_due(self._id, known)
         self._due = due
-        self._look_at = min(now + self.settings.sweep_seconds, due or float("inf"))
+        left = self.settings.sweep_seconds
+        if due is not None:
+            left = min(left, max(due - self.clock.now(), 0.0))
+        self._look_at = now + left
         if self._mail or self._claiming:
             self._prod.set()
 

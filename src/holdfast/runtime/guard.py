@@ -36,6 +36,7 @@ _WHAT = {
     "socket.getaddrinfo": "resolve names",
     "sqlite3.connect": "open databases",
     "_thread.start_new_thread": "start threads",
+    "_thread.start_joinable_thread": "start threads",  # what `threading` uses from 3.13 on
     "time.sleep": "block with time.sleep",
 }
 

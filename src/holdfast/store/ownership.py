@@ -1,7 +1,8 @@
 """Who has which run: claims, leases and fences.
 
-A worker holds its runs by one lease, the expiry in its `workers` row. When that has passed, or
-the worker is known to be dead, its runs can be claimed by others. Each claim raises the run's
+A worker holds its runs by one lease, the expiry in its `workers` row, by the machine's steady
+clock: nobody can set that, and a lease of an earlier boot has ended with it. When it has passed,
+or the worker is known to be dead, its runs can be claimed by others. Each claim raises the run's
 fence, which every append must name: a worker that was paused and comes back can't write.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from holdfast.errors import LeaseLost
 from holdfast.records import COMPLETIONS, Run, Worker
@@ -18,8 +20,10 @@ from holdfast.store.base import Claim, Created, NewRun
 from holdfast.store.writer import Transaction
 
 LEASE = """
-INSERT INTO workers (id, pid, host, started_at, expires_at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at
+INSERT INTO workers (id, pid, host, started_at, expires_at, boot, lease_until)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, boot = excluded.boot,
+  lease_until = excluded.lease_until
 """
 DUE = """
 SELECT id FROM runs
@@ -42,7 +46,12 @@ WHERE workflow = ? AND owner IS NULL AND status IN ('pending', 'waiting')
 ORDER BY due_at LIMIT 1
 """
 SUSPECTS_IN_HAND = "SELECT id, claim_seq FROM runs WHERE owner = ? AND crashes >= 2"
-EXPIRED = "SELECT id FROM workers WHERE expires_at <= ? AND id <> ?"
+EXPIRED = "SELECT id FROM workers WHERE (boot <> ? OR lease_until <= ?) AND id <> ?"
+# Moments that had passed before the wall clock was set back.
+STILL_DUE = """
+UPDATE runs SET due_at = ?
+WHERE due_at > ? AND due_at <= ? AND owner IS NULL AND status IN ('pending', 'waiting')
+"""
 OWNED = "SELECT id, workflow, claim_seq FROM runs WHERE owner = ?"
 LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ?"
 TAKE = """
@@ -70,6 +79,14 @@ WHERE owner = ?
 """
 
 
+class Moment(NamedTuple):
+    """Now, by both clocks."""
+
+    wall: float
+    steady: float
+    boot: str
+
+
 def check_fence(tx: Transaction, run_id: str, fence: int) -> None:
     """Refuse a worker that no longer owns the run."""
     sql = "SELECT 1 FROM runs WHERE id = ? AND fence = ?"
@@ -77,13 +94,14 @@ def check_fence(tx: Transaction, run_id: str, fence: int) -> None:
         raise LeaseLost(f"{run_id} belongs to another worker now (fence {fence} is old)")
 
 
-def lease(tx: Transaction, worker: Worker) -> None:
+def lease(tx: Transaction, worker: Worker, now: Moment) -> None:
     """Write the worker's row, with its new expiry."""
-    row = (worker.id, worker.pid, worker.host, worker.started_at, worker.expires_at)
+    shown, ends = now.wall + worker.lease_seconds, now.steady + worker.lease_seconds
+    row = (worker.id, worker.pid, worker.host, worker.started_at, shown, now.boot, ends)
     tx.execute(LEASE, row)
 
 
-def create(tx: Transaction, new: NewRun, worker: Worker | None, now: float) -> Created:
+def create(tx: Transaction, new: NewRun, worker: Worker | None, now: Moment) -> Created:
     """Create a run, or find the one with its key; claim a new one for `worker` right away."""
     existed = creation.existing(tx, new)
     if existed is not None:
@@ -100,10 +118,10 @@ def create(tx: Transaction, new: NewRun, worker: Worker | None, now: float) -> C
         due_at=new.due_at,
         attributes=new.attributes,
     )
-    if worker is None or status != "pending" or new.due_at > now:
+    if worker is None or status != "pending" or new.due_at > now.wall:
         return Created(run, existed=False)
-    lease(tx, worker)
-    return Created(run, existed=False, claim=_take(tx, run, worker, now))
+    lease(tx, worker, now)
+    return Created(run, existed=False, claim=_take(tx, run, worker, now.wall))
 
 
 def _existing(tx: Transaction, run_id: str) -> Run:
@@ -112,9 +130,15 @@ def _existing(tx: Transaction, run_id: str) -> Run:
     return run
 
 
-def expired(connection: sqlite3.Connection, me: str, now: float) -> list[str]:
+def expired(connection: sqlite3.Connection, me: str, now: Moment) -> list[str]:
     """Workers whose lease has run out."""
-    return [str(row[0]) for row in connection.execute(EXPIRED, (now, me))]
+    return [str(row[0]) for row in connection.execute(EXPIRED, (now.boot, now.steady, me))]
+
+
+def keep_due(tx: Transaction, before: float, now: float) -> None:
+    """The wall clock was set back from `before` to `now`: what was due then is due now."""
+    if tx.execute(STILL_DUE, (now, now, before)).rowcount:
+        tx.due = True
 
 
 def claim(
@@ -122,11 +146,12 @@ def claim(
     worker: Worker,
     workflows: Sequence[str],
     limit: int,
-    now: float,
+    moment: Moment,
     lost: Iterable[str],
 ) -> list[Claim]:
     """Own up to `limit` runs that are due and whose workflow this worker knows."""
-    lease(tx, worker)
+    lease(tx, worker, moment)
+    now = moment.wall
     for gone in lost:
         _bury(tx, gone, now)
     due = _next_suspect(tx, worker.id, workflows, now)

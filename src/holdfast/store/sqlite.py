@@ -136,11 +136,15 @@ class SqliteStore:
     # --- ownership ---
 
     async def create(self, new: NewRun, worker: Worker | None) -> Created:
-        return await self._write(lambda tx: ownership.create(tx, new, worker, self._clock.now()))
+        return await self._write(lambda tx: ownership.create(tx, new, worker, self._moment()))
+
+    def _moment(self) -> ownership.Moment:
+        clock = self._clock
+        return ownership.Moment(clock.now(), clock.steady(), clock.boot)
 
     async def lost_workers(self, me: str) -> list[str]:
         """Workers whose process is gone, or whose lease has run out."""
-        now = self._clock.now()
+        now = self._moment()
         expired = await self._read(lambda c: ownership.expired(c, me, now))
         gone = self._wake.dead() if self._wake is not None else []
         return list(dict.fromkeys([*expired, *gone]))
@@ -148,7 +152,7 @@ class SqliteStore:
     async def claim(
         self, worker: Worker, workflows: Sequence[str], limit: int, lost: Sequence[str]
     ) -> list[Claim]:
-        now = self._clock.now()
+        now = self._moment()
         claims = await self._write(
             lambda tx: ownership.claim(tx, worker, workflows, limit, now, lost)
         )
@@ -157,7 +161,10 @@ class SqliteStore:
         return claims
 
     async def renew(self, worker: Worker) -> None:
-        await self._write(lambda tx: ownership.lease(tx, worker))
+        await self._write(lambda tx: ownership.lease(tx, worker, self._moment()))
+
+    async def keep_due(self, before: float) -> None:
+        await self._write(lambda tx: ownership.keep_due(tx, before, self._clock.now()))
 
     async def release(self, run_id: str, fence: int, due_at: float | None) -> bool:
         now = self._clock.now()
