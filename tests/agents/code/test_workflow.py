@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunFailed, open_engine, start
-from holdfast.agents.code import Evaluation, evaluate_code
+from holdfast.agents.code import Evaluation, evaluate_code, verdict
 from holdfast.gateway import Gateway, GatewayConfig, Say, ScriptedModel, default_gateway
 from holdfast.gateway.calls import use_gateway
 from holdfast.gateway.config import ModelPrice
@@ -214,6 +214,34 @@ async def test_each_model_call_is_recorded_against_its_step() -> None:
     assert record.attributes == {
         "task": "Write double(n)", "language": "python", "attempt": 1, "passed": True,
     }  # fmt: skip
+
+
+async def test_a_failure_of_the_runner_costs_no_attempt_and_is_not_told_to_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = verdict._inside
+    failing = [True]
+
+    def broken_once(name: str) -> str:
+        broken = failing and name == "run_python.py" and failing.pop()
+        return "raise LookupError('a mistake of ours')" if broken else real(name)
+
+    monkeypatch.setattr(verdict, "_inside", broken_once)
+    model = Model([GOOD], [TESTS])
+    evaluation = await evaluated(model)
+    assert evaluation.passed and evaluation.attempts == 1
+    assert model.kinds == ["code", "tests"]
+    assert not failing
+
+
+async def test_a_runner_that_always_fails_ends_the_run_and_says_whose_fault_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(verdict, "_inside", lambda name: "raise LookupError('a mistake of ours')")
+    model = Model([GOOD], [TESTS])
+    with pytest.raises(RunFailed, match="the test runner failed before it came to a verdict"):
+        await evaluated(model)
+    assert model.kinds == ["code", "tests"]
 
 
 class TestTheDemoModel:

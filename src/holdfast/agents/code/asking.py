@@ -53,9 +53,11 @@ def for_code(language: Language, packages: Sequence[str]) -> str:
     return _filled("code", language, exports=_EXPORTS[language.name], packages=more)
 
 
-def for_tests(language: Language) -> str:
+def for_tests(language: Language, packages: Sequence[str] = ()) -> str:
     """The system text for whoever writes the tests."""
-    return _filled("tests", language, imports=_IMPORTS[language.name], style=_STYLE[language.name])
+    more = f" These packages are there as well: {', '.join(packages)}." if packages else ""
+    style = f"{_STYLE[language.name]}{more}"
+    return _filled("tests", language, imports=_IMPORTS[language.name], style=style)
 
 
 def to_write(language: Language, task: str, problem: str | None) -> str:

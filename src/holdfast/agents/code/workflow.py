@@ -218,7 +218,7 @@ async def generate_tests(
     from holdfast.agents.code.writing import write
 
     language = language_named(task.language)
-    system = asking.for_tests(language)
+    system = asking.for_tests(language, task.packages)
     if previous is None or error is None:
         prompt = asking.to_test(language, task.prompt, code.code, problem)
     else:

@@ -39,6 +39,8 @@ _C_ENCODER: object = getattr(encoder, "c_make_encoder")  # noqa: B009 - it is no
 _ASSERTED = "AssertionError: assert "
 _PYTESTS = re.compile(r"^E\s{2,}")
 """How pytest begins the line of an error: an `EOFError` of one's own begins otherwise."""
+_EXPLAINED = "\nE   Explanation:\n"
+OURS = "/runner/python_watch.py"
 MOST_TESTS = 50
 MOST_NAMES = 2000
 PROGRESS = ".progress"
@@ -294,7 +296,7 @@ class _Collector:
             line = crash.message if crash else str(report.longrepr)
             if line.startswith(_ASSERTED):  # which pytest leaves out only if no quote comes after
                 line = line.removeprefix("AssertionError: ")
-            text = _cut(report.longreprtext)
+            text = _cut(_without_ours(report.longreprtext))
             failures.append({"name": _name(report.nodeid), "line": _cut(line), "text": text})
 
     def conclude(self, watch: python_watch.Watch, tests: python_tests.Tests) -> None:
@@ -390,6 +392,12 @@ def _text(error: BaseException) -> str:
     ]
     lines = traceback.format_list(frames) + traceback.format_exception_only(type(error), error)
     return _cut("".join(lines).replace(f"{os.getcwd()}/", ""))
+
+
+def _without_ours(text: str) -> str:
+    """What failed, without what hypothesis makes of the lines of ours that it passed through."""
+    before, begins, after = text.partition(_EXPLAINED)
+    return before.rstrip() if begins and OURS in after else text
 
 
 def _trace(error: BaseException) -> str:
