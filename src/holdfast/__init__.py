@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         CrashLoop,
         FatalError,
         HoldfastError,
+        KeyUsed,
         NonDeterminismError,
         NotFound,
         NotInWorkflow,
@@ -77,6 +78,10 @@ if TYPE_CHECKING:
         wait_for_event,
         write_stream,
     )
+    from holdfast.runtime.continuation import (
+        ContinueAsNew,
+        continue_as_new,
+    )
     from holdfast.runtime.definitions import (
         Concurrency,
         step,
@@ -111,6 +116,7 @@ __all__ = [
     "BudgetExceeded",
     "CodecError",
     "Concurrency",
+    "ContinueAsNew",
     "CrashLoop",
     "Decision",
     "Engine",
@@ -118,6 +124,7 @@ __all__ = [
     "Failure",
     "FatalError",
     "HoldfastError",
+    "KeyUsed",
     "NonDeterminismError",
     "NotFound",
     "NotInWorkflow",
@@ -147,6 +154,7 @@ __all__ = [
     "Webhook",
     "approval",
     "approval_token",
+    "continue_as_new",
     "create_webhook",
     "decide",
     "generate_object",
@@ -178,6 +186,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "runtime.continuation": (
+        "ContinueAsNew",
+        "continue_as_new",
+    ),
     "runtime.updates": (
         "Update",
         "wait_for_update",
@@ -190,6 +202,7 @@ _HOMES = {
         "CrashLoop",
         "FatalError",
         "HoldfastError",
+        "KeyUsed",
         "NonDeterminismError",
         "NotFound",
         "NotInWorkflow",

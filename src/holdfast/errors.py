@@ -21,6 +21,7 @@
     │   ├── OutcomeUnknown         a call whose gateway died in mid-call
     │   ├── ApprovalRefused        a decision that does not count        exit 3, 403
     │   ├── RunMismatch            one run key, two different inputs     exit 3, 422
+    │   ├── KeyUsed                a run with this key has ended
     │   ├── UpdateMismatch         one update id, two different updates  exit 3, 422
     │   ├── UpdateUnanswered       the run ended without answering
     │   ├── LoginRequired          no token, or a wrong one              exit 3, 401
@@ -141,6 +142,12 @@ class Refused(HoldfastError):
 
 class LeaseLost(Refused):
     """Another worker owns the run now; what this one wanted to write was dropped."""
+
+
+class KeyUsed(Refused):
+    """The key belongs to a run that has ended, or to the one that came after it."""
+
+    passing = False
 
 
 class UpdateMismatch(Refused):

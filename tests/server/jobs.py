@@ -6,6 +6,7 @@ import asyncio
 
 from holdfast import (
     FatalError,
+    continue_as_new,
     create_webhook,
     generate_text,
     publish,
@@ -153,3 +154,10 @@ async def till() -> int:
         if update.payload != 13:
             update.reply(total)
     return total
+
+
+@workflow
+async def hopping(n: int) -> int:
+    if n > 0:
+        continue_as_new(n - 1)
+    return n

@@ -58,3 +58,22 @@ async def test_what_a_run_has_published_is_shown_by_the_api_and_the_inspector(
     assert whole["value"]["sum"] == 2005
     assert (await server.get(f"/runs/{run}")).status == 200
     assert (await server.get(f"/api/runs/{run}/published/mood")).status == 404
+
+
+async def test_a_chain_is_shown_and_a_key_policy_is_obeyed(server: Server) -> None:
+    answer = await server.post(
+        "/api/workflows/hopping/runs", {"input": {"n": 2}}, headers={"idempotency-key": "k"}
+    )
+    first = (await ended(server, answer.json["id"], "continued"))["id"]
+    shown = (await server.get(f"/api/runs/{first}")).json
+    last = await ended(
+        server, (await server.get(f"/api/runs/{shown['continued_as']}")).json["continued_as"]
+    )
+    assert (last["result"], last["key"]) == (0, "k")
+    assert shown["continued_as"] in (await server.get(f"/runs/{first}")).text
+    for policy, status in (("return", 200), ("refuse", 409), ("start_new", 202)):
+        body = {"input": {"n": 0}, "key_policy": policy}
+        again = await server.post(
+            "/api/workflows/hopping/runs", body, headers={"idempotency-key": "k"}
+        )
+        assert again.status == status, again.text

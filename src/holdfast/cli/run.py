@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
+from typing import get_args
 
 from holdfast.cli.options import add_common
 from holdfast.errors import UsageError
+from holdfast.store.base import KeyPolicy
 
 _WORKFLOW = re.compile(r"[\w./~-]+:\w+|\S+\.py")
 """FILE.py:WORKFLOW or MODULE:WORKFLOW; a lone file is one whose workflow was forgotten."""
@@ -43,6 +45,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="the arguments, as an object; @FILE reads a file, - reads stdin",
     )
     parser.add_argument("--key", help="start at most one run with this key; return it if it exists")
+    own.add_argument(
+        "--key-policy",
+        choices=get_args(KeyPolicy),
+        default="return",
+        metavar="POLICY",
+        help=f"if the run with the key has ended: {', '.join(get_args(KeyPolicy))} (return)",
+    )
     parser.add_argument(
         "--detach", action="store_true", help="print the run's id and leave it to a worker"
     )

@@ -280,15 +280,15 @@ async def _watch_run(options: argparse.Namespace) -> int:
 
 def ending(run: Run) -> str:
     """How a run stands, on one line."""
-    words = run.status
+    words = run.status if run.continued_as is None else f"continued as {run.continued_as}"
     if run.finished_at is not None and run.started_at is not None:
         words += f" after {output.duration(run.finished_at - run.started_at)}"
     return f"{words}: {output.plain(run.error)}" if run.error else words
 
 
 def exit_code(run: Run) -> int:
-    """0 for a run that completed, 1 for one that ended otherwise or is stuck."""
-    return 0 if run.status == "completed" else 1
+    """0 for a run that completed or goes on as another, 1 for one that ended otherwise."""
+    return 0 if run.status in ("completed", "continued") else 1
 
 
 # --- steering ---

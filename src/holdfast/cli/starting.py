@@ -35,7 +35,9 @@ def start_workflow(options: argparse.Namespace) -> int:
         workflow = load_workflow(options.what)
         input = json.dumps(dict(parse_object(options.input or "{}", "--input"))).encode()
         try:
-            handle = await start_by_name(workflow.name, input, key=options.key)
+            handle = await start_by_name(
+                workflow.name, input, key=options.key, key_policy=options.key_policy
+            )
         except CodecError as error:
             expected = f"{workflow.name}{inspect.signature(workflow.function)}"
             raise UsageError(f"--input: {error.message}", hint=f"it is {expected}") from error

@@ -59,6 +59,8 @@ def header(run: Run, journal: list[Event], now: float) -> list[tuple[str, str]]:
         "key": run.key,
         "parent": run.parent_id,
         "forked from": run.forked_from,
+        "continues": run.continued_from,
+        "went on as": run.continued_as,
         "worker": run.owner,
         "due": moment(run.due_at) if run.due_at and run.due_at > now else None,
         "attributes": ", ".join(f"{name}={value}" for name, value in run.attributes.items()),

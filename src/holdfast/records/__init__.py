@@ -22,6 +22,8 @@ RUN_STARTED: Final = "run.started"
 RUN_COMPLETED: Final = "run.completed"
 RUN_FAILED: Final = "run.failed"
 RUN_CANCELLED: Final = "run.cancelled"
+RUN_CONTINUED: Final = "run.continued"
+"""The run goes on as a new one: see `continue_as_new`."""
 RUN_STUCK: Final = "run.stuck"
 RUN_PAUSED: Final = "run.paused"
 RUN_RESUMED: Final = "run.resumed"
@@ -72,7 +74,7 @@ COMMANDS: Final = frozenset(
 COMPLETIONS: Final = frozenset(
     {STEP_COMPLETED, STEP_FAILED, TIMER_FIRED, WAIT_RECEIVED, WAIT_TIMED_OUT, CHILD_ENDED}
 )
-RUN_ENDS: Final = frozenset({RUN_COMPLETED, RUN_FAILED, RUN_CANCELLED})
+RUN_ENDS: Final = frozenset({RUN_COMPLETED, RUN_FAILED, RUN_CANCELLED, RUN_CONTINUED})
 
 
 class Event(NamedTuple):
@@ -100,9 +102,18 @@ class Event(NamedTuple):
 # --- runs ----------------------------------------------------------------------------------
 
 Status = Literal[
-    "queued", "pending", "running", "waiting", "paused", "stuck", "completed", "failed", "cancelled"
+    "queued",
+    "pending",
+    "running",
+    "waiting",
+    "paused",
+    "stuck",
+    "completed",
+    "failed",
+    "cancelled",
+    "continued",
 ]
-ENDED: Final[frozenset[Status]] = frozenset({"completed", "failed", "cancelled"})
+ENDED: Final[frozenset[Status]] = frozenset({"completed", "failed", "cancelled", "continued"})
 
 
 @dataclass(frozen=True)
@@ -124,6 +135,10 @@ class Run:
     error: str | None = None
     """One line on why it failed or is stuck."""
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
+    continued_from: str | None = None
+    """The run that has gone on as this one."""
+    continued_as: str | None = None
+    """The run that this one has gone on as."""
 
     @property
     def ended(self) -> bool:
@@ -138,6 +153,8 @@ class Run:
             "key": self.key,
             "parent_id": self.parent_id,
             "forked_from": self.forked_from,
+            "continued_from": self.continued_from,
+            "continued_as": self.continued_as,
             "created_at": self.created_at,
             "started_at": self.started_at,
             "finished_at": self.finished_at,

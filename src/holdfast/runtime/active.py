@@ -21,7 +21,7 @@ from holdfast.errors import (
     LeaseLost,
     UnknownWorkflow,
 )
-from holdfast.ids import new_token
+from holdfast.ids import derived_id, new_token
 from holdfast.records import (
     ATTRIBUTES_SET,
     CANCEL_REQUESTED,
@@ -30,6 +30,7 @@ from holdfast.records import (
     PATCH_MARKED,
     RUN_CANCELLED,
     RUN_COMPLETED,
+    RUN_CONTINUED,
     RUN_FAILED,
     RUN_PAUSED,
     RUN_RETRIED,
@@ -52,7 +53,7 @@ from holdfast.runtime import failures
 from holdfast.runtime.commands import Child, Command, StepCall, Timer, Wait, Webhook
 from holdfast.runtime.history import History, Retrying, is_delivery
 from holdfast.runtime.interrupts import is_ctrl_c
-from holdfast.runtime.replay import Cancelled, Completed, Execution, Failed
+from holdfast.runtime.replay import Cancelled, Completed, Continued, Execution, Failed
 from holdfast.runtime.run_context import RunContext
 from holdfast.runtime.steps import StepWork
 from holdfast.store.base import Append, Claim, Mail
@@ -549,6 +550,10 @@ class ActiveRun:
             self.record(RUN_COMPLETED, value=outcome.result)
         elif isinstance(outcome, Cancelled):
             self.record(RUN_CANCELLED)
+        elif isinstance(outcome, Continued):
+            version = self.engine.workflow(self.workflow).version
+            facts = {"run_id": derived_id("run", self.id, "continued"), "version": version}
+            self.record(RUN_CONTINUED, facts=json.dumps(facts), value=outcome.input)
         elif isinstance(outcome, Failed):
             self._fail(outcome.error, outcome.caused_by)
 
@@ -620,7 +625,7 @@ class ActiveRun:
         self.engine.dropped(self)
 
 
-_ENDS = frozenset({RUN_COMPLETED, RUN_FAILED, RUN_CANCELLED, RUN_STUCK, RUN_PAUSED})
+_ENDS = frozenset({RUN_COMPLETED, RUN_FAILED, RUN_CANCELLED, RUN_CONTINUED, RUN_STUCK, RUN_PAUSED})
 
 _UNHURRIED = frozenset({STEP_STARTED, TIMER_SET, PATCH_MARKED, ATTRIBUTES_SET, VALUE_PUBLISHED})
 

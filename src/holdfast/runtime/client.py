@@ -25,7 +25,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.ids import derived_id, new_id
-from holdfast.records import RUN_ENDS, RUN_STUCK, ErrorInfo, Event, Status
+from holdfast.records import RUN_CONTINUED, RUN_ENDS, RUN_STUCK, ErrorInfo, Event, Status
 from holdfast.records import Run as RunRecord
 from holdfast.records import Step as StepRecord
 from holdfast.runtime import ambient, forking, updates
@@ -35,7 +35,7 @@ from holdfast.runtime.definitions import Workflow, find_workflow, registered, st
 from holdfast.runtime.delivery import EndedRun, outcome_of_run
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.steps_view import steps_of
-from holdfast.store.base import Created, NewRun, Page, RunFilter
+from holdfast.store.base import Created, KeyPolicy, NewRun, Page, RunFilter
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,27 +72,11 @@ class RunHandle(Generic[R]):
         if body is not None:
             return await body.wait_for_run(self.id, self._result)
         engine = await _engine("result")
-        async for told in engine.watchers.ends(self.id):
-            if told is None and self.id in engine.runs:
-                continue  # it is in our own hands: we shall be told
-            last = told or await self._last_event(engine)
-            if last is None:
-                continue
-            if last.type == RUN_STUCK:
-                raise _stuck(self.id, str(ErrorInfo.from_json(last.facts["error"])))
-            if last.type in RUN_ENDS:
-                ended = EndedRun(self.id, last.type, last.facts, last.value)
-                return outcome_of_run(ended, self._result)
-        raise Refused(f"Holdfast was closed while waiting for {self.id}")
-
-    async def _last_event(self, engine: Engine) -> Event | None:
-        """The event that ended the run, if it has ended."""
-        record = await engine.store.get(self.id)
-        if record is None:
-            raise _no_run(self.id)
-        if record.status == "stuck":
-            raise _stuck(self.id, str(record.error))
-        return await engine.store.last_event(self.id) if record.ended else None
+        last = await _end_of(engine, self.id)
+        while last.type == RUN_CONTINUED:
+            last = await _end_of(engine, last.facts["run_id"])
+        ended = EndedRun(last.run_id, last.type, last.facts, last.value)
+        return outcome_of_run(ended, self._result)
 
     async def steps(self) -> list[StepRecord]:
         """What the run has done so far: steps, timers, waits and children, in order."""
@@ -219,6 +203,29 @@ def _with_limits(new: NewRun, input: bytes) -> NewRun:
     )
 
 
+async def _end_of(engine: Engine, run_id: str) -> Event:
+    """Wait until a run has ended: the event that says how."""
+    async for told in engine.watchers.ends(run_id):
+        if told is None and run_id in engine.runs:
+            continue  # it is in our own hands: we shall be told
+        last = told or await _last_event(engine, run_id)
+        if last is not None and last.type == RUN_STUCK:
+            raise _stuck(run_id, str(ErrorInfo.from_json(last.facts["error"])))
+        if last is not None and last.type in RUN_ENDS:
+            return last
+    raise Refused(f"Holdfast was closed while waiting for {run_id}")
+
+
+async def _last_event(engine: Engine, run_id: str) -> Event | None:
+    """The event that ended the run, if it has ended."""
+    record = await engine.store.get(run_id)
+    if record is None:
+        raise _no_run(run_id)
+    if record.status == "stuck":
+        raise _stuck(run_id, str(record.error))
+    return await engine.store.last_event(run_id) if record.ended else None
+
+
 def _no_run(run_id: str) -> NotFound:
     return NotFound(f"there is no run {run_id}", hint="holdfast runs list shows what there is")
 
@@ -263,6 +270,8 @@ async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) 
         "attributes": options.attributes,
         "delay": seconds(options.delay),
     }
+    if options.key_policy != "return":  # journals from before there was one must replay
+        request["key_policy"] = options.key_policy
     return RunHandle(await _start(request), result)
 
 
@@ -271,7 +280,10 @@ async def _start(request: dict[str, Any]) -> str:
     """Starting a run from a workflow. Its id comes from the step's, so twice makes one."""
     engine, context = await ambient.current_engine(), step_context()
     workflow = find_workflow(request["workflow"]).options(
-        key=request["key"], attributes=request["attributes"], delay=request["delay"]
+        key=request["key"],
+        attributes=request["attributes"],
+        delay=request["delay"],
+        key_policy=request.get("key_policy", "return"),
     )
     run_id = derived_id("run", context.run_id, context.idempotency_key)
     new = _new_run(engine, workflow, request["input"].encode(), request["lane"], run_id)
@@ -279,9 +291,11 @@ async def _start(request: dict[str, Any]) -> str:
     return created.run.id
 
 
-async def start_by_name(name: str, input: bytes, *, key: str | None = None) -> RunHandle[Any]:
+async def start_by_name(
+    name: str, input: bytes, *, key: str | None = None, key_policy: KeyPolicy = "return"
+) -> RunHandle[Any]:
     """Start a run of a workflow known by name, with its arguments as a JSON object."""
-    workflow = find_workflow(name).options(key=key)
+    workflow = find_workflow(name).options(key=key, key_policy=key_policy)
     created = await create_run(await ambient.current_engine(), workflow, input)
     return RunHandle(created.run.id, workflow.signature.result)
 
@@ -303,7 +317,8 @@ async def create_run(
     checked = workflow.signature.encode_arguments(args, kwargs, engine.settings.max_payload)
     lane = workflow.lane(args, kwargs)
     created = await engine.create(_new_run(engine, workflow, checked, lane, run_id))
-    if created.existed and same_input:
+    # A run that another has gone on as has an input that nobody has asked for.
+    if created.existed and same_input and created.run.continued_from is None:
         first = await engine.store.events(created.run.id, 0, 1)
         if first[0].value != checked:
             raise RunMismatch(
@@ -332,6 +347,7 @@ def _new_run(
         created_at=now,
         due_at=now + seconds(options.delay),
         key=options.key,
+        key_policy=options.key_policy,
         attributes=options.attributes,
         run_limit=limits.limit if limits else None,
         lane=lane,

@@ -15,13 +15,14 @@ import json
 import types
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, TypeVar, cast, get_args, overload
 
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UnknownWorkflow, UsageError
 from holdfast.runtime.codec import Signature
 from holdfast.runtime.loop import WorkflowLoop
 from holdfast.runtime.retry import Backoff, as_backoff
+from holdfast.store.base import KeyPolicy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,6 +104,7 @@ class StartOptions:
     key: str | None = None
     attributes: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     delay: Duration = 0.0
+    key_policy: KeyPolicy = "return"
 
 
 class Workflow(Generic[P, R]):
@@ -141,18 +143,25 @@ class Workflow(Generic[P, R]):
         key: str | None = None,
         attributes: dict[str, Any] | None = None,
         delay: Duration = 0.0,
+        key_policy: KeyPolicy = "return",
     ) -> Workflow[P, R]:
         """This workflow, to be started in a certain way.
 
         `key`: at most one run of this workflow has it; a second start returns the first's run.
+        `key_policy`: what if that run has ended: "return" it (the default), "refuse" with
+        KeyUsed, or "start_new" with the key going to the new run. Before the end it is returned.
         `attributes`: what the run can be found by. `delay`: begin so much later.
 
         >>> run = await start(ship.options(key=f"order-{order.id}"), order)
         """
         seconds(delay)
+        if key_policy not in get_args(KeyPolicy):
+            raise UsageError(
+                f"{key_policy!r} is no key policy", hint=f"one of {', '.join(get_args(KeyPolicy))}"
+            )
         copy = cast("Workflow[P, R]", object.__new__(type(self)))
         copy.__dict__.update(self.__dict__)
-        copy.start_options = StartOptions(key, attributes or {}, delay)
+        copy.start_options = StartOptions(key, attributes or {}, delay, key_policy)
         return copy
 
     def lane(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:

@@ -47,6 +47,7 @@ from holdfast.runtime.commands import (
     Webhook,
     describe,
 )
+from holdfast.runtime.continuation import ContinueAsNew
 from holdfast.runtime.definitions import Step, Workflow
 from holdfast.runtime.history import History, is_mark
 from holdfast.runtime.loop import WorkflowLoop, WorkflowTask, WorkflowTimer
@@ -70,7 +71,14 @@ class Cancelled:
     pass
 
 
-Outcome = Completed | Failed | Cancelled
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """The body goes on as a new run, with this input."""
+
+    input: bytes
+
+
+Outcome = Completed | Failed | Cancelled | Continued
 
 
 A = TypeVar("A")
@@ -243,7 +251,10 @@ class Execution:
             error = self._root.exception()
         except asyncio.CancelledError:
             return Cancelled()
-        error = error or self.loop.unretrieved()
+        if error is None or isinstance(error, ContinueAsNew):
+            error = self.loop.unretrieved() or error
+        if isinstance(error, ContinueAsNew):
+            return Continued(error.input)
         if error is None:
             try:
                 signature, result = self.workflow.signature, self._root.result()

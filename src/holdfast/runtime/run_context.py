@@ -31,6 +31,8 @@ class RunContext:
     key: str | None = None
     parent_id: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    continued_from: str | None = None
+    """The run that has gone on as this one."""
     deadline: datetime | None = None
     """When the run is ended if it has not ended by then; None: never."""
 
@@ -52,6 +54,7 @@ def of_journal(first: Event, workflow: str, started_at: float) -> RunContext:
         key=facts.get("key"),
         parent_id=facts.get("parent"),
         attributes=MappingProxyType(facts.get("attributes") or {}),
+        continued_from=facts.get("continued_from"),
         deadline=None if deadline is None else _moment(deadline),
     )
 
@@ -60,8 +63,14 @@ def after(context: RunContext, mark: Event) -> RunContext:
     """The context from a place on where the run was retried, or forked."""
     if mark.type == RUN_FORKED:
         facts = mark.facts
-        attributes = MappingProxyType(facts["attributes"])
-        return replace(context, id=facts["id"], key=None, parent_id=None, attributes=attributes)
+        return replace(
+            context,
+            id=facts["id"],
+            key=None,
+            parent_id=None,
+            continued_from=None,
+            attributes=MappingProxyType(facts["attributes"]),
+        )
     return replace(context, attempt=context.attempt + 1)
 
 

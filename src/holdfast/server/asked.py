@@ -5,7 +5,7 @@ Bodies are checked against these, unknown fields included.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -29,6 +29,11 @@ class StartRun(Asked):
     input: dict[str, Any] = Field(default={}, description="the workflow's arguments, by name")
     attributes: dict[Name, Annotated[str, Field(max_length=1000)] | int | float | bool] = Field(
         default={}, max_length=50, description="what the run can be found by"
+    )
+    key_policy: Literal["return", "refuse", "start_new"] = Field(
+        default="return",
+        description="what if the run with this Idempotency-Key has ended: return it, refuse, or "
+        "start a new one",
     )
     delay: str | float = Field(default=0.0, description='seconds, or text such as "90s" or "24h"')
 

@@ -73,6 +73,8 @@ class RunShown(Told):
     key: str | None
     parent_id: str | None
     forked_from: str | None
+    continued_from: str | None
+    continued_as: str | None
     created_at: float
     started_at: float | None
     finished_at: float | None

@@ -22,6 +22,10 @@ from holdfast.records import RUN_CREATED, Chunk, Event, Message, Run, Status, Wo
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
 from holdfast.records.live import Published, UpdateRecord
 
+KeyPolicy = Literal["return", "refuse", "start_new"]
+"""What a start does whose key belongs to a run that has ended: give that run, raise KeyUsed, or
+start a new one that has the key from then on. A run that has not ended is found by all."""
+
 
 @dataclass(frozen=True)
 class NewRun:
@@ -41,6 +45,7 @@ class NewRun:
     run_limit: int | None = None
     lane: str | None = None
     lane_limit: int | None = None
+    key_policy: KeyPolicy = "return"
 
     def first_event(self) -> Event:
         """The first event of its journal: all that its body may know of how it was created."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from holdfast.errors import KeyUsed
 from holdfast.records import Status
 from holdfast.store import events, lanes
 from holdfast.store.base import NewRun
 from holdfast.store.writer import Transaction
 
 BY_KEY = """
-SELECT id FROM runs
+SELECT id, finished_at FROM runs
 WHERE workflow = ? AND key = ? AND continued_as IS NULL AND replaced_by IS NULL
 """
 BY_ID = "SELECT id FROM runs WHERE id = ?"
@@ -27,13 +28,27 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(id), 0) + 1 
 
 
 def existing(tx: Transaction, new: NewRun) -> str | None:
-    """The id of the run that this one would be a second of."""
-    if new.key is not None:
-        found = tx.execute(BY_KEY, (new.workflow, new.key)).fetchone()
-        if found is not None:
-            return str(found[0])
-    found = tx.execute(BY_ID, (new.id,)).fetchone()
-    return str(found[0]) if found is not None else None
+    """The id of the run that this one would be a second of; raises KeyUsed if it may not be.
+
+    Where there is one that has ended and this one is to take its key over, it gives the key up.
+    """
+    if tx.execute(BY_ID, (new.id,)).fetchone() is not None:
+        return new.id  # asked again for the very same: whatever has become of it
+    if new.key is None:
+        return None
+    found = tx.execute(BY_KEY, (new.workflow, new.key)).fetchone()
+    if found is None:
+        return None
+    holder, ended = str(found[0]), found[1] is not None
+    if ended and new.key_policy == "refuse":
+        raise KeyUsed(
+            f"the key {new.key!r} of {new.workflow} was used before, by {holder}",
+            hint="use another key, or the key policy `return` or `start_new`",
+        )
+    if ended and new.key_policy == "start_new":
+        tx.execute("UPDATE runs SET replaced_by = ? WHERE id = ?", (new.id, holder))
+        return None
+    return holder
 
 
 def create(tx: Transaction, new: NewRun) -> Status:

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from holdfast.errors import CorruptEvent
 from holdfast.records import RUN_ENDS, Event, Message
-from holdfast.store import events
+from holdfast.store import events, queries
 from holdfast.store.base import Mail
 from holdfast.store.writer import Transaction
 
@@ -77,6 +77,8 @@ WHERE r.owner = ? ORDER BY i.id
 def open_wait(tx: Transaction, run_id: str, key: str, name: str, match: dict[str, Any]) -> None:
     """Begin to wait; what fits and is already there becomes mail."""
     wanted = json.dumps(match)
+    if name.startswith(END_OF):
+        name = END_OF + queries.newest(tx.connection, name.removeprefix(END_OF))
     # A retried run may open a wait that its failed life left open.
     tx.execute(OPEN, (run_id, key, name, _lane(match), wanted))
     if name.startswith(END_OF):
@@ -143,6 +145,8 @@ def send(
     """Keep a message and offer it to the open waits it fits; False if its id was seen before."""
     if tx.execute("SELECT 1 FROM messages WHERE event_id = ?", (event_id,)).fetchone():
         return False
+    if run_id is not None:
+        run_id = queries.newest(tx.connection, run_id)
     insert = "INSERT INTO messages (event_id, name, run_id, payload, at) VALUES (?, ?, ?, ?, ?)"
     message = tx.execute(insert, (event_id, name, run_id, payload, at)).lastrowid
     body = json.loads(payload)

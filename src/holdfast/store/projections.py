@@ -18,6 +18,7 @@ from holdfast.records import (
     CHILD_STARTED,
     RUN_CANCELLED,
     RUN_COMPLETED,
+    RUN_CONTINUED,
     RUN_FAILED,
     RUN_PAUSED,
     RUN_RESUMED,
@@ -33,8 +34,8 @@ from holdfast.records import (
     Event,
     Run,
 )
+from holdfast.store import chains, lanes, mailbox, queries, updates
 from holdfast.store import events as rows
-from holdfast.store import lanes, mailbox, queries, updates
 from holdfast.store.base import NewRun
 from holdfast.store.creation import create, existing, set_attributes
 from holdfast.store.writer import Transaction
@@ -201,6 +202,11 @@ def _run_ended(tx: Transaction, event: Event) -> None:
         _create_once(tx, new_run_from(facts["handler"], event.at))
 
 
+def _run_continued(tx: Transaction, event: Event) -> None:
+    chains.succeed(tx, event)
+    _run_ended(tx, event)
+
+
 def _cancel_children(tx: Transaction, run_id: str, at: float) -> None:
     tx.flush()
     for (child_id,) in tx.execute(OPEN_CHILDREN, (run_id,)).fetchall():
@@ -247,7 +253,8 @@ def _child_started(tx: Transaction, event: Event) -> None:
 
 def _child_dropped(tx: Transaction, event: Event) -> None:
     mailbox.close_wait(tx, event.run_id, event.key, None)
-    child = queries.get(tx.connection, event.facts["run_id"])
+    child_id = queries.newest(tx.connection, event.facts["run_id"])
+    child = queries.get(tx.connection, child_id)
     if child is not None and not child.ended:
         cancel(tx, child, event.at)
 
@@ -307,6 +314,7 @@ BY_TYPE: dict[str, Callable[[Transaction, Event], None]] = {
     RUN_COMPLETED: _run_ended,
     RUN_FAILED: _run_ended,
     RUN_CANCELLED: _run_ended,
+    RUN_CONTINUED: _run_continued,
     RUN_STUCK: _run_parked,
     RUN_PAUSED: _run_parked,
     CANCEL_REQUESTED: _cancel_requested,

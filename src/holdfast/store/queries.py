@@ -13,11 +13,16 @@ from holdfast.store.base import Page, RunFilter
 
 COLUMNS = """
 SELECT r.id, r.workflow, r.version, r.status, r.created_at, r.key, r.parent_id, r.forked_from,
-  r.started_at, r.finished_at, r.due_at, r.owner, r.error
+  r.started_at, r.finished_at, r.due_at, r.owner, r.error,
+  r.continued_from, r.continued_as
 FROM runs r
 """
 GET = COLUMNS + "WHERE r.id = ?"
 ATTRIBUTES = "SELECT name, value FROM attributes WHERE run_id = ?"
+NEWEST = """
+SELECT newest.id FROM runs old JOIN runs newest ON newest.chain = old.chain
+WHERE old.id = ? AND old.continued_as IS NOT NULL AND newest.continued_as IS NULL
+"""
 WORKERS = """
 SELECT w.id, w.pid, w.host, w.started_at, w.expires_at,
   (SELECT count(*) FROM runs WHERE owner = w.id)
@@ -47,7 +52,19 @@ def get(connection: sqlite3.Connection, run_id: str) -> Run | None:
 
 def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Run:
     found = connection.execute(ATTRIBUTES, (row[0],)).fetchall()
-    return Run(*row, attributes={name: json.loads(value) for name, value in found})
+    *fields, continued_from, continued_as = row
+    return Run(
+        *fields,
+        attributes={name: json.loads(value) for name, value in found},
+        continued_from=continued_from,
+        continued_as=continued_as,
+    )
+
+
+def newest(connection: sqlite3.Connection, run_id: str) -> str:
+    """The run that this one has gone on as by now; itself, if it has not."""
+    found = connection.execute(NEWEST, (run_id,)).fetchone()
+    return run_id if found is None else str(found[0])
 
 
 def list_runs(

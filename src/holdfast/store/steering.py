@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from holdfast.errors import NotFound, Refused
+from holdfast.errors import KeyUsed, NotFound, Refused
 from holdfast.records import (
     CHILD_ENDED,
     CHILD_STARTED,
@@ -41,6 +41,9 @@ NOT_BEGUN = """
 UPDATE runs SET begun_at = NULL, admitted = (run_limit IS NULL AND lane_limit IS NULL)
 WHERE id = ?
 """
+
+
+REPLACED = "SELECT replaced_by FROM runs WHERE id = ?"
 
 
 def request(tx: Transaction, run_id: str, kind: Literal["cancel", "pause"], at: float) -> None:
@@ -85,6 +88,10 @@ def retry(tx: Transaction, run_id: str, at: float) -> None:
     run = _existing(tx, run_id)
     if run.status != "failed":
         raise Refused(f"{run_id} is {run.status}: only a failed run can be retried")
+    run_id = run.id
+    (replaced_by,) = tx.execute(REPLACED, (run_id,)).fetchone()
+    if replaced_by is not None:
+        raise KeyUsed(f"the key of {run_id} belongs to {replaced_by} now", hint="fork it instead")
     tx.flush()
     history = events.load(tx.connection, run_id)
     void: list[int] = history[-1].facts.get("caused_by", [])
@@ -147,7 +154,8 @@ def park(tx: Transaction, run_id: str, facts: dict[str, Any], at: float) -> None
 
 
 def _existing(tx: Transaction, run_id: str) -> Run:
-    run = queries.get(tx.connection, run_id)
+    """The run that is meant: of a chain, the one that it has come to."""
+    run = queries.get(tx.connection, queries.newest(tx.connection, run_id))
     if run is None:
         raise NotFound(f"there is no run {run_id}", hint="holdfast runs list shows what there is")
     return run

@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.errors import NotFound, UpdateMismatch, UpdateUnanswered
 from holdfast.records import ErrorInfo, Event
 from holdfast.records.live import ANSWER, UPDATE, UpdateRecord, event_id_of, update_of
-from holdfast.store import mailbox
+from holdfast.store import mailbox, queries
 from holdfast.store.writer import Transaction
 
 COLUMNS = "SELECT chain, id, run_id, name, status, sent_at, ended_at, value, error FROM updates "
@@ -38,6 +38,7 @@ def send(
     tx: Transaction, run_id: str, name: str, payload: bytes, id: str, at: float
 ) -> UpdateRecord:
     """Send an update to a run; sent before by the same id, say how it stands."""
+    run_id = queries.newest(tx.connection, run_id)
     chain, status, finished_at = _run(tx.connection, run_id)
     known = get(tx.connection, run_id, id)
     if known is not None:
@@ -96,6 +97,7 @@ _ENDED = {
     "completed": "completed without answering it",
     "failed": "failed before it had answered",
     "cancelled": "was cancelled before it had answered",
+    "continued": "went on as a new run before it had answered",
 }
 
 

@@ -66,7 +66,10 @@ async def start_run(
     if seconds(asked.delay) > MAX_DELAY:
         raise UsageError("body.delay: a run can't be put off for more than ten years")
     workflow = find_workflow(name[:500]).options(
-        key=checked_key(key), attributes=dict(asked.attributes), delay=asked.delay
+        key=checked_key(key),
+        attributes=dict(asked.attributes),
+        delay=asked.delay,
+        key_policy=asked.key_policy,
     )
     return await started(engine, workflow, asked.input)
 
