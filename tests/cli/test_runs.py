@@ -93,7 +93,9 @@ def test_a_unique_beginning_of_an_id_is_enough(shop: Holdfast) -> None:
     assert runs[0] in several.error["hint"]
 
 
-@pytest.mark.parametrize("verb", ["show", "watch", "cancel", "pause", "resume", "retry", "fork"])
+@pytest.mark.parametrize(
+    "verb", ["show", "watch", "cancel", "terminate", "pause", "resume", "retry", "fork"]
+)
 def test_what_is_not_there_is_not_found(shop: Holdfast, verb: str) -> None:
     done = shop("runs", verb, "run_0000", "--json")
     assert done.code == 3
@@ -106,7 +108,7 @@ def test_what_is_not_there_is_not_found(shop: Holdfast, verb: str) -> None:
 
 def test_what_the_state_does_not_allow_is_refused(shop: Holdfast) -> None:
     done_run = shop("runs", "list", "--json", "--status", "completed").json["runs"][0]["id"]
-    for verb in ("cancel", "pause", "resume", "retry"):
+    for verb in ("cancel", "terminate", "pause", "resume", "retry"):
         done = shop("runs", verb, done_run, "--json")
         assert (done.code, done.error["kind"]) == (3, "Refused"), verb
 

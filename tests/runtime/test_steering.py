@@ -7,10 +7,12 @@ import pytest
 from holdfast import (
     Backoff,
     Concurrency,
+    Failure,
     FatalError,
     Refused,
     RunCancelled,
     RunHandle,
+    UsageError,
     list_runs,
     sleep,
     start,
@@ -412,3 +414,117 @@ async def test_a_retry_that_falls_due_while_its_run_is_given_back_is_not_forgott
     assert await run.result() == "done"
     assert len(given_back) == 1
     assert given_back[0] is not None
+
+
+# --- terminating ---
+
+
+async def test_a_body_that_swallows_its_cancellation_can_be_terminated(harness: Harness):
+    @workflow
+    async def child() -> None:
+        await sleep("1d")
+
+    @workflow
+    async def stubborn() -> None:
+        while True:
+            try:
+                await child()
+            except (asyncio.CancelledError, RunCancelled):
+                await do("not yet")
+            finally:
+                await do("clean up")
+
+    run = await start(stubborn)
+    await harness.until_blocked()
+    await run.cancel()
+    await harness.until_blocked()
+    assert await run.status() in ("running", "waiting")
+    before = list(done)
+    await run.terminate()
+    with pytest.raises(RunCancelled, match="terminated"):
+        await run.result()
+    await harness.skip("2d")
+    assert done == before
+    assert {each.status for each in (await list_runs(workflow="child")).runs} == {"cancelled"}
+    assert "Terminated" in str((await run.record()).error)
+
+
+async def test_terminating_interrupts_the_step_under_way(harness: Harness):
+    run = await start(order)
+    await begun("check")
+    await run.terminate()
+    with pytest.raises(RunCancelled):
+        await run.result()
+    assert done == ["check begun"]
+
+
+# --- options ---
+
+
+async def test_a_child_takes_its_delay_and_attributes(harness: Harness):
+    @workflow
+    async def child() -> None:
+        await do("child")
+
+    @workflow
+    async def parent() -> None:
+        await child.options(delay="1h", attributes={"team": "a"})()
+
+    run = await start(parent)
+    await harness.skip("59m")
+    (found,) = (await list_runs(attributes={"team": "a"})).runs
+    assert (found.status, found.parent_id, done) == ("pending", run.id, [])
+    await harness.skip("2m")
+    assert done == ["child"]
+    await run.result()
+
+
+async def test_options_that_a_call_can_not_heed_are_refused(harness: Harness):
+    @workflow
+    async def child() -> None:
+        await do("child")
+
+    @workflow
+    async def parent() -> str:
+        try:
+            await child.options(key="k")()
+        except UsageError as error:
+            return error.message
+        return "taken"
+
+    assert "can't have a key" in await (await start(parent)).result()
+    with pytest.raises(UsageError, match="can't have a key"):
+
+        @workflow(on_failure=child.options(key="k"))  # type: ignore[arg-type]
+        async def fragile() -> None:
+            return
+
+    for given in ({"key": "k"}, {"attributes": {"a": 1}}, {"delay": 1}):
+        with pytest.raises(UsageError, match=next(iter(given))):
+            child.options(**given)()  # type: ignore[arg-type]
+    await child()
+    assert done == ["child"]
+
+
+async def test_a_failure_handler_keeps_to_its_options_and_limits(harness: Harness):
+    @workflow(concurrency=1)
+    async def tell(failure: Failure) -> None:
+        await do("told")
+        await sleep("1h")
+
+    @step(retries=0)
+    async def fails() -> None:
+        raise FatalError("no")
+
+    @workflow(on_failure=tell.options(attributes={"urgent": True}, delay="10m"))
+    async def fragile() -> None:
+        await fails()
+
+    for _ in range(2):
+        await start(fragile)
+    await harness.skip("9m")
+    assert done == []
+    await harness.skip("2m")
+    told = (await list_runs(attributes={"urgent": True})).runs
+    assert sorted(run.status for run in told)[0] == "queued"
+    assert done == ["told"]

@@ -231,6 +231,15 @@ async def test_a_run_is_cancelled(server: Server) -> None:
     await ended(server, run_id, "cancelled")
 
 
+async def test_a_run_is_terminated(server: Server) -> None:
+    jobs.gates["terminate"] = asyncio.Event()
+    run_id = await started(server, "held", name="terminate")
+    shaped(await server.post(f"/api/runs/{run_id}/terminate"), schemas.RunShown, 202)
+    await ended(server, run_id, "cancelled")
+    shown = await server.get(f"/api/runs/{run_id}")
+    assert shown.json()["error"].startswith("Terminated")
+
+
 async def test_a_run_is_paused_and_resumed(server: Server) -> None:
     run_id = await started(server, "approval", what="lunch")
     await ended(server, run_id, "running")

@@ -1,4 +1,4 @@
-"""`holdfast runs`: list, show, watch, update, cancel, pause, resume, retry, fork."""
+"""`holdfast runs`: list, show, watch, update, cancel, terminate, pause, resume, retry, fork."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--timeout", metavar="DURATION", default="30s", help="how long to wait for the answer (30s)"
     )
     verb("cancel", "ask a run to stop; its finally blocks still run", _cancel)
+    verb("terminate", "end a run that does not stop, without its finally blocks", _terminate)
     verb("pause", "let the steps under way finish and begin nothing new", _pause)
     verb("resume", "let a paused or stuck run go on", _resume)
     verb("retry", "let a failed run go on from where it failed", _retry)
@@ -314,6 +315,12 @@ def _steer(
 def _cancel(options: argparse.Namespace) -> int:
     return _steer(
         options, "asked to stop", lambda e, run: e.store.request(run, "cancel", e.clock.now())
+    )
+
+
+def _terminate(options: argparse.Namespace) -> int:
+    return _steer(
+        options, "asked to end", lambda e, run: e.store.request(run, "terminate", e.clock.now())
     )
 
 

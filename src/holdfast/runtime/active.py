@@ -57,6 +57,7 @@ from holdfast.runtime.replay import Cancelled, Completed, Continued, Execution, 
 from holdfast.runtime.run_context import RunContext
 from holdfast.runtime.steps import StepWork
 from holdfast.store.base import Append, Claim, Mail
+from holdfast.store.projections import TERMINATED
 
 if TYPE_CHECKING:
     from holdfast.runtime.engine import Engine
@@ -432,7 +433,7 @@ class ActiveRun:
             return True
         if self._last_word or self._leaving:
             return True  # it is for whoever goes on with the run
-        if mail.kind in ("cancel", "pause", "resume"):
+        if mail.kind in ("cancel", "pause", "resume", "terminate"):
             self._seen_mail.add(mail.id)
             return self._requested(mail.kind)
         if self._pausing:
@@ -453,11 +454,20 @@ class ActiveRun:
 
     # --- requests ---
 
-    def _requested(self, kind: Literal["cancel", "pause", "resume"]) -> bool:
+    def _requested(self, kind: Literal["cancel", "pause", "resume", "terminate"]) -> bool:
         """Do what somebody has asked of the run; False if there is nothing to do any more."""
+        if kind == "terminate":
+            self._terminate()
+            return True
         if kind == "cancel":
             return self._asked_to_cancel()
         return self._asked_to_pause() if kind == "pause" else self._asked_to_resume()
+
+    def _terminate(self) -> None:
+        """End without another word to the body, which may not listen."""
+        self._last_word = True
+        self._stop_work()
+        self.record(RUN_CANCELLED, facts=json.dumps({**TERMINATED, "at_once": True}))
 
     def _asked_to_cancel(self) -> bool:
         """Nothing begins from here on but what the body does because of it."""

@@ -143,6 +143,14 @@ class RunHandle(Generic[R]):
         engine = await _engine("cancel")
         await engine.store.request(self.id, "cancel", engine.clock.now())
 
+    async def terminate(self) -> None:
+        """End the run without its `finally` blocks: for a body that does not heed `cancel`.
+
+        Its steps under way are interrupted; the children it waits for are cancelled.
+        """
+        engine = await _engine("terminate")
+        await engine.store.request(self.id, "terminate", engine.clock.now())
+
     async def pause(self) -> None:
         """Let the steps under way finish, and begin nothing new until `resume`."""
         engine = await _engine("pause")

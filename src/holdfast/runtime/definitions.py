@@ -106,6 +106,12 @@ class StartOptions:
     delay: Duration = 0.0
     key_policy: KeyPolicy = "return"
 
+    @property
+    def given(self) -> list[str]:
+        """The names of the options that were given."""
+        found = {"key": self.key is not None, "attributes": self.attributes}
+        return [name for name, given in {**found, "delay": seconds(self.delay)}.items() if given]
+
 
 class Workflow(Generic[P, R]):
     """A workflow: an async function that survives the process that runs it."""
@@ -129,6 +135,11 @@ class Workflow(Generic[P, R]):
         self.concurrency = (
             Concurrency(limit=concurrency) if isinstance(concurrency, int) else concurrency
         )
+        if on_failure is not None and on_failure.start_options.key is not None:
+            raise UsageError(
+                f"the failure handler {on_failure.name} can't have a key",
+                hint="it is started once for each failed run anyway",
+            )
         self.on_failure = on_failure
         self.start_options = StartOptions()
         functools.update_wrapper(self, function)
@@ -150,7 +161,8 @@ class Workflow(Generic[P, R]):
         `key`: at most one run of this workflow has it; a second start returns the first's run.
         `key_policy`: what if that run has ended: "return" it (the default), "refuse" with
         KeyUsed, or "start_new" with the key going to the new run. Before the end it is returned.
-        `attributes`: what the run can be found by. `delay`: begin so much later.
+        `attributes`: what the run can be found by. `delay`: begin so much later. A child takes
+        all but `key`; a plain call, outside of a workflow, takes none.
 
         >>> run = await start(ship.options(key=f"order-{order.id}"), order)
         """
@@ -179,9 +191,43 @@ class Workflow(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         loop = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
+        options = self.start_options
         if isinstance(loop, WorkflowLoop):
+            if options.key is not None:
+                raise UsageError(
+                    f"a child can't have a key: {self.name} is called with key={options.key!r}",
+                    hint="a child is made once anyway; to share a run by its key, use "
+                    "run = await start(….options(key=…), …), then await run.result()",
+                )
             return loop.owner.call_child(self, args, kwargs)
+        if options.given:
+            raise UsageError(
+                f"{self.name} is called as a plain function, with options for a run: "
+                f"{', '.join(options.given)}",
+                hint=f"start a run with start({self.name}.options(…), …)",
+            )
         return self.function(*args, **kwargs)
+
+    def described(
+        self, run_id: str, input: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], parent: str
+    ) -> dict[str, Any]:
+        """A run of this workflow as the event describes it that creates it."""
+        options, limits = self.start_options, self.concurrency
+        run: dict[str, Any] = {
+            "id": run_id,
+            "workflow": self.name,
+            "version": self.version,
+            "input": input.decode(),
+            "meta": {"seed": run_id},
+            "parent_id": parent,
+            "attributes": options.attributes,
+            "run_limit": limits.limit if limits else None,
+            "lane": self.lane(args, kwargs),
+            "lane_limit": limits.per_key if limits else None,
+        }
+        if seconds(options.delay):
+            run["delay"] = seconds(options.delay)
+        return run
 
     def __repr__(self) -> str:
         return f"<workflow {self.name} {self.version}>"

@@ -82,6 +82,7 @@ def outcome_of_run(ended: EndedRun, result: Codec) -> Any:
     if ended.type == RUN_COMPLETED:
         return result.decode(ended.value or b"null", "$.result")
     if ended.type == RUN_CANCELLED:
-        raise RunCancelled(f"{ended.run_id} was cancelled")
+        how = "terminated" if "terminated" in ended.facts else "cancelled"
+        raise RunCancelled(f"{ended.run_id} was {how}")
     info = ErrorInfo.from_json(ended.facts["error"])
     raise RunFailed(f"{ended.run_id} failed: {info}") from rebuild(info)

@@ -241,14 +241,8 @@ class Engine:
             return None
         failure = Failure(run.id, run.workflow, info.type, info.message)
         run_id = derived_id("run", run.id, "on_failure")
-        return {
-            "id": run_id,
-            "workflow": handler.name,
-            "version": handler.version,
-            "input": handler.signature.encode_arguments((failure,), {}).decode(),
-            "meta": {"seed": run_id},
-            "parent_id": run.id,
-        }
+        input = handler.signature.encode_arguments((failure,), {})
+        return handler.described(run_id, input, (failure,), {}, run.id)
 
     # --- starting ---
 

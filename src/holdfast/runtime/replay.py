@@ -383,22 +383,10 @@ class Execution:
         """Run a child and wait for it. Its id comes from ours: asked twice, it is created once."""
         key = self.next_key()
         input = workflow.signature.encode_arguments(args, kwargs, self._max_payload)
-        options, limits = workflow.start_options, workflow.concurrency
         child_id = derived_id("run", self.run_id, key)
         command = Child(key=key, name=workflow.name, value=input)
         command.result = workflow.signature.result
-        command.facts["run"] = {
-            "id": child_id,
-            "workflow": workflow.name,
-            "version": workflow.version,
-            "input": input.decode(),
-            "meta": {"seed": child_id},
-            "parent_id": self.run_id,
-            "attributes": options.attributes,
-            "run_limit": limits.limit if limits else None,
-            "lane": workflow.lane(args, kwargs),
-            "lane_limit": limits.per_key if limits else None,
-        }
+        command.facts["run"] = workflow.described(child_id, input, args, kwargs, self.run_id)
         future = self._await(command)
         if command.opened is not None:
             command.facts = command.opened.facts  # a fork keeps the children it was forked with

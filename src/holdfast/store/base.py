@@ -96,7 +96,7 @@ class Mail:
 
     id: int
     run_id: str
-    kind: Literal["event", "ended", "cancel", "pause", "resume"]
+    kind: Literal["event", "ended", "cancel", "pause", "resume", "terminate"]
     key: str
     message: Message | None
     ended: Event | None
@@ -186,7 +186,9 @@ class Store(Protocol):
     async def update(self, run_id: str, id: str) -> UpdateRecord | None: ...
 
     # steering
-    async def request(self, run_id: str, kind: Literal["cancel", "pause"], at: float) -> None: ...
+    async def request(
+        self, run_id: str, kind: Literal["cancel", "pause", "terminate"], at: float
+    ) -> None: ...
     async def resume(self, run_id: str, at: float) -> None: ...
     async def retry(self, run_id: str, at: float) -> None: ...
     async def fork(self, new: NewRun, source: str, history: Sequence[Event]) -> Run: ...

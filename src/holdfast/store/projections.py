@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from holdfast.records import (
     ATTRIBUTES_SET,
@@ -64,7 +64,7 @@ CANCELLING = (
 )
 LAST_EVENT = "SELECT type, meta FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
 REQUESTS = """
-SELECT kind FROM inbox WHERE run_id = ? AND kind IN ('cancel', 'pause', 'resume')
+SELECT kind FROM inbox WHERE run_id = ? AND kind IN ('cancel', 'pause', 'resume', 'terminate')
 """
 MAY_GO_ON = "SELECT status IN ('pending', 'waiting') FROM runs WHERE id = ?"
 # Children that the body of a run waits for; not runs that it has started and then waits for.
@@ -122,6 +122,14 @@ def cancel(tx: Transaction, run: Run, at: float) -> None:
         tx.due = True
 
 
+def terminate(tx: Transaction, run: Run, at: float) -> None:
+    """End a run without asking its body; the children it waits for are cancelled."""
+    if run.owner is not None:
+        mailbox.request(tx, run.id, "terminate", at)
+    else:
+        end_at_once(tx, run.id, at, {"requested_at": at, **TERMINATED})
+
+
 def pause(tx: Transaction, run: Run, at: float) -> None:
     """Pause a run that may go on: nothing new is begun."""
     if run.owner is not None:
@@ -146,6 +154,13 @@ def resume(tx: Transaction, run: Run, at: float) -> None:
         lanes.enter(tx, run.id, due_at or at, at)
 
 
+TERMINATED: Final = {
+    "terminated": True,
+    "error": {"type": "Terminated", "message": "it was ended without its `finally` blocks"},
+}
+"""Facts about the end of a run that was terminated."""
+
+
 def do_what_was_asked(tx: Transaction, run_id: str, at: float) -> bool:
     """Carry out the requests left for a run whose owner is gone; False if it may not go on."""
     asked = {str(row[0]) for row in tx.execute(REQUESTS, (run_id,))}
@@ -154,7 +169,9 @@ def do_what_was_asked(tx: Transaction, run_id: str, at: float) -> bool:
     mailbox.withdraw_requests(tx, run_id, *asked)
     run = queries.get(tx.connection, run_id)
     assert run is not None, run_id
-    if "cancel" in asked:
+    if "terminate" in asked:
+        terminate(tx, run, at)
+    elif "cancel" in asked:
         cancel(tx, run, at)
     elif "pause" in asked and run.status not in ("paused", "stuck"):
         pause(tx, run, at)
@@ -268,7 +285,8 @@ def new_run_from(data: dict[str, Any], at: float) -> NewRun:
     """A run described in an event's facts."""
     fields = dict(data)
     text = fields.pop("input")
-    return NewRun(**fields, input=text.encode(), created_at=at, due_at=at)
+    due_at = at + fields.pop("delay", 0.0)
+    return NewRun(**fields, input=text.encode(), created_at=at, due_at=due_at)
 
 
 def _webhook_created(tx: Transaction, event: Event) -> None:

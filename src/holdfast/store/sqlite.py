@@ -210,7 +210,9 @@ class SqliteStore:
 
     # --- steering ---
 
-    async def request(self, run_id: str, kind: Literal["cancel", "pause"], at: float) -> None:
+    async def request(
+        self, run_id: str, kind: Literal["cancel", "pause", "terminate"], at: float
+    ) -> None:
         await self._write(lambda tx: steering.request(tx, run_id, kind, at))
 
     async def resume(self, run_id: str, at: float) -> None:

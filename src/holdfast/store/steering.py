@@ -1,4 +1,4 @@
-"""Steering a run from outside: cancel, pause, resume, retry, fork.
+"""Steering a run from outside: cancel, terminate, pause, resume, retry, fork.
 
 A run that somebody owns gets a request in its inbox. A run that nobody owns is changed here, by
 an event of its own and with its fence raised, as if we had claimed it for a moment.
@@ -46,15 +46,19 @@ WHERE id = ?
 REPLACED = "SELECT replaced_by FROM runs WHERE id = ?"
 
 
-def request(tx: Transaction, run_id: str, kind: Literal["cancel", "pause"], at: float) -> None:
-    """Ask for a run to be cancelled or paused; at once if nobody has it in hand."""
+def request(
+    tx: Transaction, run_id: str, kind: Literal["cancel", "pause", "terminate"], at: float
+) -> None:
+    """Ask for a run to be cancelled, terminated or paused; at once if nobody has it in hand."""
     run = _existing(tx, run_id)
     if run.ended:
-        if kind == "cancel" and run.status == "cancelled":
+        if kind != "pause" and run.status == "cancelled":
             return
         raise Refused(f"{run_id} is {run.status}: there is nothing left to {kind}")
     if kind == "cancel":
         projections.cancel(tx, run, at)
+    elif kind == "terminate":
+        projections.terminate(tx, run, at)
     else:
         _pause(tx, run, at)
 

@@ -1,4 +1,4 @@
-"""Steering runs: cancel, pause, resume, retry, fork, approve."""
+"""Steering runs: cancel, terminate, pause, resume, retry, fork, approve."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ async def _now(engine: Engine, run_id: str) -> Json:
 async def cancel(engine: TheEngine, run: TheRun, body: Nothing | None = None) -> Response:
     """Ask a run to stop; its `finally` blocks still run."""
     await engine.store.request(run.id, "cancel", engine.clock.now())
+    return await _now(engine, run.id)
+
+
+@router.post("/terminate", status_code=202, response_model=RunShown)
+async def terminate(engine: TheEngine, run: TheRun, body: Nothing | None = None) -> Response:
+    """End a run that does not heed a cancellation, without its `finally` blocks."""
+    await engine.store.request(run.id, "terminate", engine.clock.now())
     return await _now(engine, run.id)
 
 

@@ -45,6 +45,13 @@ PLAIN = {
         lambda run: run.cancel(),
         danger=True,
     ),
+    "terminate": Plain(
+        "Terminate this run?",
+        "It ends at once, without its finally blocks. The children it waits for are cancelled.",
+        "Terminate the run",
+        lambda run: run.terminate(),
+        danger=True,
+    ),
     "pause": Plain(
         "Pause this run?",
         "Steps under way finish; nothing new begins until it is resumed.",
@@ -72,7 +79,7 @@ async def _loaded(request: Request) -> Loaded:
 
 
 async def ask_plain(request: Request) -> Page:
-    """The page that asks whether to cancel, pause, resume or retry."""
+    """The page that asks whether to cancel, terminate, pause, resume or retry."""
     name = request.path_params["action"]
     if name not in PLAIN:
         raise NotFound(f"there is no action {name[:50]!r}")

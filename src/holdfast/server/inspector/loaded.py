@@ -62,6 +62,12 @@ class Loaded:
         last = self.journal[-1]
         return last if last.type == "run.completed" and last.size else None
 
+    @property
+    def cancelling(self) -> bool:
+        """Whether it was cancelled, and has not ended."""
+        types = [row.type for row in self.journal]
+        return not self.run.ended and "cancel.requested" in types
+
     def step(self, key: str | None) -> StepView | None:
         """The step with this key; without one, that which the page opens on."""
         if key is None:

@@ -168,6 +168,9 @@ def actions_for(loaded: Loaded) -> list[tuple[str, str, str]]:
         found.append(("fork", "Fork from step…", ""))
     if not loaded.run.ended:
         found.append(("send", "Send event…", ""))
+        if loaded.cancelling:  # all that is left is not to wait for its cleaning up
+            found.append(("terminate", "Terminate", "danger"))
+            return found
         if status not in ("paused", "stuck"):
             found.append(("pause", "Pause", ""))
         found.append(("cancel", "Cancel", "danger"))
