@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -88,3 +90,76 @@ def test_a_link_to_a_store_shares_its_lock(tmp_path: Path) -> None:
     schema.connect(link).close()
     assert (tmp_path / "there" / "store.db.lock").exists()
     assert not (tmp_path / "link.db.lock").exists()
+
+
+USED = """
+import asyncio, sys
+from holdfast import open_engine, start, workflow, sleep
+
+@workflow
+async def nap() -> None:
+    await sleep("1h")
+
+async def main():
+    async with open_engine(sys.argv[1]) as engine:
+        await start(nap)
+        await engine.store.renew(engine.me)
+        print("used", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def used_until_killed(store: Path) -> None:
+    """A store with a run in it, whose only worker was killed with what it wrote in the log."""
+    command = [sys.executable, "-c", USED, str(store)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "used\n"
+        os.kill(worker.pid, signal.SIGKILL)
+
+
+def test_a_store_without_its_log_is_refused_and_opens_again_with_it(tmp_path: Path) -> None:
+    store, log = tmp_path / "store.db", tmp_path / "store.db-wal"
+    used_until_killed(store)
+    kept = log.read_bytes()
+    log.unlink()
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"older than it was.*store\.db-wal") as refused:
+            schema.connect(store)
+        assert "store.db.mark" in str(refused.value.hint)
+    for leftover in tmp_path.glob("store.db-*"):
+        leftover.unlink()
+    log.write_bytes(kept)
+    with closing(schema.connect(store)) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+
+
+def test_a_store_that_lost_its_log_opens_when_somebody_says_so(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    used_until_killed(store)
+    for leftover in tmp_path.glob("store.db-*"):
+        leftover.unlink()
+    (tmp_path / "store.db.mark").unlink()
+    with closing(schema.connect(store)) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+
+
+def test_a_store_that_was_removed_is_made_anew(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    used_until_killed(store)
+    for file in (store, *tmp_path.glob("store.db-*")):
+        file.unlink()
+    schema.connect(store).close()
+
+
+def test_a_killed_workers_store_that_another_program_has_closed_is_whole(tmp_path: Path) -> None:
+    """SQLite's own shell moves the log into the file and removes it: nothing is missing."""
+    store = tmp_path / "store.db"
+    used_until_killed(store)
+    with closing(sqlite3.connect(store)) as shell:
+        shell.execute("SELECT count(*) FROM runs").fetchall()
+    assert not (tmp_path / "store.db-wal").exists()
+    with closing(schema.connect(store)) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)

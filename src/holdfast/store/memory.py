@@ -74,6 +74,9 @@ class MemoryStore(SqliteStore):
             if other is not self:
                 other.wake()
 
+    def _keep_mark(self, mark: str) -> None:
+        """There is no file beside this one."""
+
     def wake(self) -> None:
         """Another store has committed something."""
         self._loop.call_soon(lambda: self.on_change(None))

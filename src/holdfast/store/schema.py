@@ -7,6 +7,10 @@ its own refuses by name rather than guess.
 Any number of processes may open a store at once, also one that is not there yet or has to be
 migrated: one of them does the work, under a lock on a file beside the store, and the others wait.
 The kernel drops the lock however its holder ends, and what it left half done is done again.
+
+What was committed last is in the write-ahead log, and without it the file opens as an older one.
+So a number that grows while the store is used is kept both in the store and in a small file beside
+it: a store whose number is the lower one has lost something, and is refused.
 """
 
 from __future__ import annotations
@@ -75,6 +79,7 @@ def _open_ready(path: Path) -> sqlite3.Connection | None:
         version = _version(connection)
         _refuse_newer(version, path)
         if version == migrations()[-1][0] and _journal_mode(connection) == "wal":
+            _refuse_older(connection, path)
             return connection
     except BaseException:
         connection.close()
@@ -91,10 +96,49 @@ def _prepare(path: Path) -> sqlite3.Connection:
         _refuse_foreign(connection, path)
         _keep_a_log(connection, path)
         migrate(connection, path)
+        _refuse_older(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def mark_file(path: Path) -> Path:
+    """Where the number is kept that a store must have reached."""
+    real = path.resolve()
+    return real.with_name(real.name + ".mark")
+
+
+def advance_mark(connection: sqlite3.Connection) -> str:
+    """Count on in the store; once that is committed, `keep_mark` may say so beside it."""
+    sql = "UPDATE identity SET mark = mark + 1 RETURNING id, mark"
+    [(identity, mark)] = connection.execute(sql).fetchall()
+    return f"{identity} {mark}\n"
+
+
+def keep_mark(path: Path, mark: str) -> None:
+    """Write down beside the store how far it has come. If it can't be, less is noticed later."""
+    file = mark_file(path)
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    with suppress(OSError):
+        new.write_text(mark)
+        new.replace(file)
+
+
+def _refuse_older(connection: sqlite3.Connection, path: Path) -> None:
+    file = mark_file(path)
+    try:
+        known, reached = file.read_text().split()
+    except (OSError, ValueError):
+        return  # there is none, or it was cut short by a power failure
+    identity, mark = connection.execute("SELECT id, mark FROM identity").fetchone()
+    if identity == known and mark < int(reached):
+        raise StoreError(
+            f"{path} is older than it was: its write-ahead log ({path.name}-wal) was deleted, or "
+            "an older copy was put in its place",
+            hint="put the log back, or restore a backup made by holdfast store backup; to go on "
+            f"with the file as it is and lose what came later, delete {file}",
+        )
 
 
 @contextmanager

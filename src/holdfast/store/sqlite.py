@@ -161,7 +161,16 @@ class SqliteStore:
         return claims
 
     async def renew(self, worker: Worker) -> None:
-        await self._write(lambda tx: ownership.lease(tx, worker, self._moment()))
+        def operation(tx: Transaction) -> str:
+            ownership.lease(tx, worker, self._moment())
+            return schema.advance_mark(tx.connection)
+
+        mark = await self._write(operation)
+        self._keep_mark(mark)
+
+    def _keep_mark(self, mark: str) -> None:
+        """How far the store has come, beside it; this process's stores in memory have no such."""
+        schema.keep_mark(self.path, mark)
 
     async def keep_due(self, before: float) -> None:
         await self._write(lambda tx: ownership.keep_due(tx, before, self._clock.now()))
@@ -314,6 +323,9 @@ class SqliteStore:
             destination: Any = sqlite3.connect(target)
             try:
                 connection.backup(destination)
+                # Put in the store's place it is not taken for the store without its log.
+                destination.execute("UPDATE identity SET id = lower(hex(randomblob(16)))")
+                destination.commit()
             finally:
                 destination.close()
 
