@@ -48,6 +48,10 @@ class SandboxRecord:
         return self.stopped_at is None
 
 
+MEANT_TO_FAIL = "try_hollow"
+"""The name of a program that checks tests against a hollow solution, and is right if they fail."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommandRecord:
     """A command in a sandbox; the fields from `ended_at` on are filled once it has ended."""
@@ -82,6 +86,17 @@ class CommandRecord:
     """User and system time, its children's included; None where nobody could tell."""
     peak_memory: int | None = None
     """The most memory that was held while it ran, in bytes."""
+
+    @property
+    def meant_to_fail(self) -> bool:
+        """Whether it is right for it to fail."""
+        return any(f"/{MEANT_TO_FAIL}." in word for word in self.argv[:2])
+
+    @property
+    def went_wrong(self) -> bool:
+        """Whether it ended otherwise than it was meant to."""
+        failed = self.ended is not None and (self.ended != "exited" or self.exit_code != 0)
+        return self.ended is not None and failed != self.meant_to_fail
 
 
 @dataclass(frozen=True, slots=True)

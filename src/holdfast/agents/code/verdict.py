@@ -23,6 +23,7 @@ from holdfast.agents.code.hollow import hollowed
 from holdfast.agents.code.languages import Language
 from holdfast.agents.code.records import Side, Verdict
 from holdfast.errors import InternalError, SandboxFileError, SandboxGone
+from holdfast.records.sandboxes import MEANT_TO_FAIL
 from holdfast.sandbox import CommandResult, Ended, Limit, Sandbox
 
 REPORT = ".report"
@@ -77,7 +78,7 @@ async def judge(
     hollow = hollowed(code, language)
     if hollow is None:
         return verdict
-    _, report = await _run(sandbox, language, "try_hollow", hollow, tests, limits)
+    _, report = await _run(sandbox, language, MEANT_TO_FAIL, hollow, tests, limits)
     if report is not None and report.passed:
         return Verdict(
             False,

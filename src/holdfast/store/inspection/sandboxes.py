@@ -5,14 +5,20 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
+from holdfast.records.sandboxes import (
+    MEANT_TO_FAIL,
+    CommandRecord,
+    EgressRecord,
+    SandboxRecord,
+)
 from holdfast.store import sandbox_rows
 from holdfast.store.inspection import last_log
 from holdfast.store.sandbox_rows import SandboxFilter
 
 DONE = """
 SELECT count(*), coalesce(sum(stdout_bytes + stderr_bytes), 0),
-  coalesce(sum(ended IS NOT NULL AND (ended <> 'exited' OR exit_code <> 0)), 0),
+  coalesce(sum(ended IS NOT NULL AND
+    (ended <> 'exited' OR exit_code <> 0) <> (instr(argv, ?) > 0)), 0),
   sum(cpu_seconds), max(peak_memory)
 FROM commands INDEXED BY commands_by_sandbox WHERE sandbox_id = ?
 """
@@ -74,7 +80,9 @@ def sandbox_list(
 
 
 def _row(connection: sqlite3.Connection, record: SandboxRecord) -> SandboxRow:
-    commands, written, failed, cpu, peak = connection.execute(DONE, (record.id,)).fetchone()
+    commands, written, failed, cpu, peak = connection.execute(
+        DONE, (f"/{MEANT_TO_FAIL}.", record.id)
+    ).fetchone()
     reached, refused = connection.execute(REACHED, (record.id,)).fetchone()
     cpu = cpu if record.cpu_seconds is None else record.cpu_seconds
     peak = peak if record.peak_memory is None else record.peak_memory
