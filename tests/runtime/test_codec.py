@@ -11,7 +11,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -76,6 +76,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(json_values)
 def test_any_plain_value_needs_no_hint(value: Any):
     codec = codec_for(Any)
@@ -90,7 +91,7 @@ REFUSED: list[tuple[Any, Callable[[], Any], str]] = [
         lambda: {"items": [1, {"client": socket.socket()}]},
         r"\$\.r\.items\[1\]\.client: a socket",
     ),
-    (Any, lambda: (1, 2), r"\$\.r: a tuple without a type hint would come back as a list"),
+    (Any, lambda: (1, 2), r"\$\.r: a tuple without a type hint would come back"),
     (Any, lambda: {"a": {1: 2}}, r"\$\.r\.a\.1: a int without a type hint"),
     (Any, lambda: Node(b"x"), r"\$\.r: a Node without a type hint would come back as a dict"),
     (Any, lambda: math.nan, r"a float without a type hint would come back as a str"),

@@ -1,8 +1,12 @@
 """Steps: recorded in a workflow, plain outside; retries, time limits, heartbeats."""
 
 import asyncio
+import contextvars
+import sys
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,12 +15,15 @@ from holdfast import (
     FatalError,
     RetryableError,
     RunFailed,
+    Settings,
     StepFailed,
     StepTimeout,
     UsageError,
+    send_event,
     start,
     step,
     step_context,
+    wait_for_event,
     workflow,
 )
 from holdfast.records import STEP_RETRYING
@@ -300,3 +307,186 @@ async def test_a_retry_after_that_is_no_duration_fails_the_step(harness: Harness
     error = (await run.steps())[0].error
     assert error is not None and error.cause is not None
     assert (error.cause.type, error.cause.message) == ("RetryableError", "busy")
+
+
+def passing(error: BaseException) -> bool:
+    return "later" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("rules", "attempts"),
+    [
+        ({"retry_on": OSError}, 1),
+        ({"retry_on": (OSError, ValueError)}, 3),
+        ({"give_up_on": LookupError}, 3),
+        ({"give_up_on": (ValueError,)}, 1),
+        ({"retry_on": passing}, 3),
+        ({"give_up_on": passing}, 1),
+        ({"retry_on": ValueError, "give_up_on": passing}, 1),
+        ({"retry_on": lambda error: error.no_such_thing}, 1),
+    ],
+)
+async def test_a_step_is_retried_by_its_rules(harness: Harness, rules: Any, attempts: int):
+    @step(retries=2, backoff=0, **rules)
+    async def failing() -> None:
+        raise ValueError("later")
+
+    @workflow
+    async def flow() -> None:
+        await failing()
+
+    run = await start(flow)
+    with pytest.raises(RunFailed):
+        await run.result()
+    (found,) = await run.steps()
+    assert found.attempts == attempts
+    error = found.error
+    assert error is not None
+    assert "ValueError" in (error.type, error.cause.type if error.cause else "")
+
+
+@pytest.mark.parametrize("wrong", [5, "ValueError", int, ()])
+def test_rules_that_name_no_errors_are_refused(wrong: Any):
+    with pytest.raises(UsageError, match="names no errors"):
+
+        @step(retry_on=wrong)
+        async def failing() -> None: ...
+
+
+@step(idle_timeout="30s", retries=0)
+def beats() -> tuple[str, int]:
+    step_context().heartbeat()
+
+    async def nested() -> str:
+        await asyncio.to_thread(step_context().heartbeat)
+        step_context().heartbeat()
+        return step_context().idempotency_key
+
+    key = asyncio.run(nested())
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(beat_here,))
+    thread.start()
+    thread.join()
+    return key, step_context().attempt
+
+
+def beat_here() -> None:
+    step_context().heartbeat()
+
+
+async def test_a_step_in_a_thread_can_use_its_context(harness: Harness):
+    @workflow
+    async def flow() -> tuple[str, int]:
+        return await beats()
+
+    run = await start(flow)
+    key, attempt = await run.result()
+    assert key.startswith(run.id) and attempt == 1
+
+
+async def test_a_step_without_a_limit_has_its_workflows_or_the_settings():
+    @step(retries=0)
+    async def slow() -> None:
+        await asyncio.sleep(3600)
+
+    @workflow(step_timeout="1ms")
+    async def limited() -> None:
+        await slow()
+
+    @workflow
+    async def usual() -> None:
+        await slow()
+
+    async with Harness(settings=Settings(step_timeout=0.002)):
+        for flow, limit in ((limited, "0.001 s"), (usual, "0.002 s")):
+            with pytest.raises(RunFailed, match=f"slow took longer than {limit}"):
+                await (await start(flow)).result()
+
+
+ENDINGS: list[Callable[[], object]] = [
+    lambda: sys.exit("config missing"),
+    lambda: throw(KeyboardInterrupt()),
+    lambda: throw(GeneratorExit()),
+    lambda: throw(BaseException("base")),
+]
+
+
+def throw(error: BaseException) -> None:
+    raise error
+
+
+@step(retries=1, backoff=0)
+async def ending(number: int) -> None:
+    ENDINGS[number]()
+
+
+@step(retries=1, backoff=0, timeout="1m")
+def ending_in_a_thread(number: int) -> None:
+    ENDINGS[number]()
+
+
+@workflow
+async def ends_in_a_step(number: int) -> None:
+    await ending(number)
+
+
+@workflow
+async def ends_in_a_thread(number: int) -> None:
+    await ending_in_a_thread(number)
+
+
+@workflow
+async def ends_in_the_body(number: int) -> None:
+    ENDINGS[number]()
+
+
+@workflow
+async def ends_in_a_finally(number: int) -> None:
+    try:
+        await add(1)
+    finally:
+        ENDINGS[number]()
+
+
+@workflow
+async def ends_in_a_task(number: int) -> None:
+    async def act() -> None:
+        await add(1)
+        ENDINGS[number]()
+
+    await asyncio.gather(act(), add(2))
+
+
+@workflow
+async def ends_in_a_callback(number: int) -> None:
+    asyncio.get_running_loop().call_soon(ENDINGS[number])
+    await add(1)
+
+
+@workflow
+async def ends_in_a_predicate(number: int) -> None:
+    await wait_for_event("go", where=lambda _payload: ENDINGS[number](), timeout="1h")
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [
+        ends_in_a_step,
+        ends_in_a_thread,
+        ends_in_the_body,
+        ends_in_a_finally,
+        ends_in_a_task,
+        ends_in_a_callback,
+        ends_in_a_predicate,
+    ],
+    ids=lambda flow: flow.name,
+)
+async def test_what_would_end_a_program_ends_its_run_alone(harness: Harness, flow: Any):
+    for number in range(len(ENDINGS)):
+        run = await start(flow, number)
+        await send_event("go", {}, run=run.id)
+        with pytest.raises(RunFailed):
+            await run.result()
+    other = await start(ends_in_a_step, 0)
+    with pytest.raises(RunFailed, match=r"ending called sys.exit\(config missing\)"):
+        await other.result()
+    assert (await other.steps())[0].attempts == 2

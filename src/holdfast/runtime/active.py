@@ -189,7 +189,10 @@ class ActiveRun:
             self._execution.close()
         try:
             execution = Execution(
-                self.engine.workflow(self.workflow), self._journal, self._began_at
+                self.engine.workflow(self.workflow),
+                self._journal,
+                self._began_at,
+                self.engine.settings.max_payload,
             )
             self._execution = execution
             execution.replay()

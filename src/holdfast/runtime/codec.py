@@ -1,8 +1,9 @@
 """Values as JSON, by their type hints.
 
 Dataclasses, pydantic models, datetimes, bytes, enums, Decimals and unions cross by their hints.
-A value without a hint crosses only if it is plain JSON: anything else would come back as
-something else. What can't be stored is refused where it was handed in, naming the path. The
+A value without a hint crosses only if it is plain JSON. What would come back as something else
+(NaN or a datetime without a hint, a subclass with fields of its own, text under `bytes | str`) or
+can't be stored at all is refused where it was handed in, naming the path. The
 decoded value is what the workflow sees, live and on replay, so that the two never differ.
 
 No pickle: a journal is data, never code.
@@ -15,7 +16,8 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from functools import cache, cached_property
 from typing import Any
 
@@ -30,13 +32,15 @@ CONFIG: Any = {
     "ser_json_inf_nan": "strings",
 }
 
-_PLAIN = (str, int, bool, type(None))
+_PLAIN = frozenset({str, int, bool, type(None)})
+_EXACT = (str, int, bool, None, type(None))
+"""Hints whose values are what JSON has; another's value is refused by the serializer."""
 
 
 class Codec:
     """Encodes and decodes values of one type."""
 
-    __slots__ = ("_any", "_decode", "_encode", "has_sets", "hint")
+    __slots__ = ("_any", "_decode", "_encode", "exact", "has_sets", "hint")
 
     def __init__(self, hint: Any) -> None:
         # Imported on first use: pydantic takes longer to import than all of Holdfast.
@@ -55,18 +59,31 @@ class Codec:
                 hint="use types that JSON can carry: dataclasses, pydantic models, plain values",
             ) from error
         schema = str(adapter.core_schema)
+        self.exact = hint in _EXACT
+        """Whether a value of the very type comes back as it was, and need not be checked."""
         self.has_sets = "'type': 'set'" in schema or "'type': 'frozenset'" in schema
         self._encode = adapter.serializer.to_json
         self._decode = adapter.validator.validate_json
 
     def encode(self, value: Any, path: str, limit: int = MAX_BYTES) -> bytes:
-        """The value as JSON; `path` names it in errors, such as `$.result`."""
+        """The value as JSON; `path` names it in errors, such as `$.result`.
+
+        What would not come back as it was, of the same type and equal, is refused.
+        """
+        text = self.write(value, path, limit)
+        if not (type(value) in _PLAIN and (self.exact or self._any)):
+            self.check(value, lambda: self.decode(text, path), path)
+        return text
+
+    def write(self, value: Any, path: str, limit: int = MAX_BYTES) -> bytes:
+        """The value as JSON, without a look at what it would come back as."""
         try:
             text = self._encode((value,), warnings="error")[1:-1]
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
+            too_deep = _too_deep(value, path)
+            if too_deep is not None:
+                raise too_deep from None
             raise self._refusal(value, path, error) from error
-        if self._any and not isinstance(value, _PLAIN):
-            self._check_plain(value, self.decode(text, path), path)
         if len(text) > limit:
             raise PayloadTooLarge(
                 f"{path}: {len(text):,} bytes are more than the limit of {limit:,}",
@@ -82,6 +99,11 @@ class Codec:
         except ValueError as error:
             where, what = _problem(error, path)
             raise CodecError(f"{where}: {what}", hint=f"expected {_name(self.hint)}") from error
+        except Exception as error:  # what a type's own validation raises
+            raise CodecError(
+                f"{path}: reading it raised {type(error).__name__}: {error}",
+                hint=f"expected {_name(self.hint)}",
+            ) from error
 
     def _refusal(self, value: Any, path: str, error: ValueError) -> CodecError:
         where, culprit = _culprit(value, path)
@@ -100,16 +122,28 @@ class Codec:
             hint="return data, not live objects: make it again from data where it is needed",
         )
 
-    @staticmethod
-    def _check_plain(value: Any, decoded: Any, path: str) -> None:
-        where = _difference(value, decoded, path)
+    def check(self, value: Any, decoded: Callable[[], Any], path: str) -> None:
+        """Refuse a value that would come back as another."""
+        try:
+            where = _difference(value, decoded(), path)
+        except (CodecError, RecursionError) as error:
+            said = str(error).splitlines()[0]
+            raise _too_deep(value, path) or CodecError(
+                f"{path}: what is stored of it could not be read back: {said}",
+                hint="the annotation and the value must agree",
+            ) from error
         if where is not None:
             place, original, changed = where
             raise CodecError(
-                f"{place}: a {_name(type(original))} without a type hint would come back as "
-                f"a {_name(type(changed))}",
-                hint="annotate the parameter or the return type",
+                f"{place}: a {_name(type(original))} {self._told()} would come back as "
+                + ("another" if type(original) is type(changed) else f"a {_name(type(changed))}"),
+                hint="annotate the parameter or the return type"
+                if self._any
+                else "annotate it with the type that it has, or convert it",
             )
+
+    def _told(self) -> str:
+        return "without a type hint" if self._any else f"stored as {_name(self.hint)}"
 
 
 @cache
@@ -178,8 +212,9 @@ class Signature:
         return Codec(self._record)
 
     @cached_property
-    def _untyped(self) -> list[str]:
-        return [name for name, hint in self._types.items() if hint is Any]
+    def _inexact(self) -> list[str]:
+        """Parameters whose values may come back as others."""
+        return [name for name, hint in self._types.items() if hint not in _EXACT]
 
     def encode_arguments(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], limit: int = MAX_BYTES
@@ -190,14 +225,27 @@ class Signature:
         else:
             values = self._bind(args, kwargs)
         try:
-            text = self._whole.encode(self._record(**values), "$", limit)
+            text = self._whole.write(self._record(**values), "$", limit)
         except CodecError:
             for name, value in values.items():  # again, one by one, to name the guilty one
                 codec_for(self._types[name]).encode(value, f"$.{name}", limit)
             raise
-        for name in self._untyped:
-            codec_for(Any).encode(values[name], f"$.{name}", limit)
+        inexact = [name for name in self._inexact if type(values[name]) not in _PLAIN]
+        if inexact:
+            self._check(values, inexact, text)
         return text
+
+    def _check(self, values: dict[str, Any], names: list[str], text: bytes) -> None:
+        """Refuse arguments that would come back as others."""
+
+        def decoded() -> Any:
+            nonlocal record
+            record = record or self._whole.decode(text, "$")
+            return getattr(record, name)
+
+        record: Any = None
+        for name in names:
+            codec_for(self._types[name]).check(values[name], decoded, f"$.{name}")
 
     @cached_property
     def _positional(self) -> list[str]:
@@ -285,9 +333,41 @@ def _culprit(value: Any, path: str) -> tuple[str, Any]:
     for place, part in _parts(value, path):
         try:
             to_json(part)
-        except (PydanticSerializationError, ValueError):
+        except (PydanticSerializationError, ValueError, RecursionError):
             return _culprit(part, place)
     return path, value
+
+
+MAX_DEPTH = 200
+"""Levels of a value that are stored: what reads JSON, here and elsewhere, bears no more."""
+
+
+def _too_deep(value: Any, path: str) -> CodecError | None:
+    """What is wrong with a value that holds itself, or has too many levels; with the path."""
+    above: dict[int, str] = {}
+    todo: list[tuple[str, Any, bool]] = [(path, value, True)]
+    while todo:
+        place, part, enter = todo.pop()
+        if not enter:
+            del above[id(part)]
+            continue
+        if id(part) in above:
+            return CodecError(
+                f"{place}: holds itself, being the same as {above[id(part)]}",
+                hint="store trees: name other parts by an id instead of by reference",
+            )
+        inner = _parts(part, place)
+        if not inner:
+            continue
+        if len(above) >= MAX_DEPTH:
+            return CodecError(
+                f"{place[:200]}…: the value has more than {MAX_DEPTH} levels",
+                hint="flatten it: a list of nodes with ids, say",
+            )
+        above[id(part)] = place
+        todo.append((place, part, False))
+        todo += [(where, each, True) for where, each in reversed(inner)]
+    return None
 
 
 def _parts(value: Any, path: str) -> list[tuple[str, Any]]:
@@ -304,25 +384,68 @@ def _parts(value: Any, path: str) -> list[tuple[str, Any]]:
     return [(f"{path}.{name}", getattr(value, name)) for name in fields]
 
 
-def _difference(value: Any, decoded: Any, path: str) -> tuple[str, Any, Any] | None:
-    """Where a value and what it comes back as part ways."""
-    if type(value) is not type(decoded):
-        return path, value, decoded
+Difference = tuple[str, Any, Any]
+
+
+def _difference(value: Any, decoded: Any, path: str) -> Difference | None:
+    """Where a value and what it comes back as part ways: in type, or in what they hold."""
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+    if kind is not type(decoded):
+        whole = kind is int and type(decoded) is float and value == decoded
+        return None if whole else (path, value, decoded)  # an int may be given for a float
+    if kind in _PLAIN:
+        return None if value == decoded else (path, value, decoded)
     if isinstance(value, dict):
-        ours, theirs = typing.cast("dict[Any, Any]", value), typing.cast("dict[Any, Any]", decoded)
-        for name, part in ours.items():
-            if name not in theirs:
-                return f"{path}.{name}", name, next(iter(theirs), None)
-            found = _difference(part, theirs[name], f"{path}.{name}")
-            if found:
-                return found
-    elif isinstance(value, list):
-        pairs = zip(typing.cast("list[Any]", value), decoded, strict=True)
-        for place, (part, other) in enumerate(pairs):
-            found = _difference(part, other, f"{path}[{place}]")
-            if found:
-                return found
+        return _difference_of_dicts(typing.cast("dict[Any, Any]", value), decoded, path)
+    if isinstance(value, list | tuple | deque):
+        ours, theirs = list(typing.cast("list[Any]", value)), list(decoded)
+        if len(ours) != len(theirs):
+            return path, value, decoded
+        pairs = zip(ours, theirs, strict=True)
+        parts = ((f"{path}[{place}]", *pair) for place, pair in enumerate(pairs))
+        return _first_difference(parts)
+    names = _field_names(value)
+    if names is not None:
+        parts = ((f"{path}.{n}", getattr(value, n), getattr(decoded, n, None)) for n in names)
+        return _first_difference(parts)
+    return None if _equal(value, decoded) else (path, value, decoded)
+
+
+def _first_difference(parts: Iterable[tuple[str, Any, Any]]) -> Difference | None:
+    for place, part, other in parts:
+        found = _difference(part, other, place)
+        if found is not None:
+            return found
     return None
+
+
+def _difference_of_dicts(
+    ours: dict[Any, Any], theirs: dict[Any, Any], path: str
+) -> Difference | None:
+    if ours.keys() != theirs.keys():
+        lost = next((name for name in ours if name not in theirs), None)
+        return f"{path}.{lost}", lost, next((name for name in theirs if name not in ours), None)
+    for one, other in zip(ours, theirs, strict=True):
+        if type(one) is not type(other):
+            return f"{path}.{one}", one, other
+    return _first_difference((f"{path}.{n}", part, theirs[n]) for n, part in ours.items())
+
+
+def _field_names(value: Any) -> list[str] | None:
+    """The fields of a dataclass or model that are to come back; None for other values."""
+    if dataclasses.is_dataclass(value):
+        return [field.name for field in dataclasses.fields(value) if field.compare]
+    fields: dict[str, Any] | None = getattr(type(value), "model_fields", None)
+    if not isinstance(fields, dict):
+        return None
+    return [name for name, field in fields.items() if not field.exclude]
+
+
+def _equal(value: Any, decoded: Any) -> bool:
+    if type(value).__eq__ is object.__eq__:
+        return True  # it has no notion of equality: that it has the type must do
+    # NaN, of whatever type, is not equal to itself.
+    return bool(value == decoded) or (repr(value) == repr(decoded) and value != value)  # noqa: PLR0124
 
 
 def _name(hint: Any) -> str:

@@ -21,7 +21,7 @@ from holdfast.durations import Duration, seconds
 from holdfast.errors import UnknownWorkflow, UsageError
 from holdfast.runtime.codec import Signature
 from holdfast.runtime.loop import WorkflowLoop
-from holdfast.runtime.retry import Backoff, as_backoff
+from holdfast.runtime.retry import Backoff, Errors, RetryRules, as_backoff
 from holdfast.store.base import KeyPolicy
 
 P = ParamSpec("P")
@@ -42,6 +42,8 @@ class Step(Generic[P, R]):
         backoff: Backoff | Duration = Backoff(),
         timeout: Duration | None = None,
         idle_timeout: Duration | None = None,
+        retry_on: Errors | None = None,
+        give_up_on: Errors | None = None,
     ) -> None:
         if retries < 0:
             raise UsageError(f"{retries} retries are not possible")
@@ -52,6 +54,7 @@ class Step(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.retries = retries
         self.backoff = as_backoff(backoff)
+        self.retry_rules = RetryRules(retry_on, give_up_on)
         self.timeout = None if timeout is None else seconds(timeout)
         self.idle_timeout = None if idle_timeout is None else seconds(idle_timeout)
         functools.update_wrapper(self, function)
@@ -124,6 +127,7 @@ class Workflow(Generic[P, R]):
         version: str | None = None,
         concurrency: Concurrency | int | None = None,
         on_failure: Workflow[..., Any] | None = None,
+        step_timeout: Duration | None = None,
     ) -> None:
         if not inspect.iscoroutinefunction(function):
             raise UsageError(
@@ -141,6 +145,7 @@ class Workflow(Generic[P, R]):
                 hint="it is started once for each failed run anyway",
             )
         self.on_failure = on_failure
+        self.step_timeout = None if step_timeout is None else seconds(step_timeout)
         self.start_options = StartOptions()
         functools.update_wrapper(self, function)
 
@@ -301,13 +306,17 @@ def step(
     backoff: Backoff | Duration = ...,
     timeout: Duration | None = None,
     idle_timeout: Duration | None = None,
+    retry_on: Errors | None = None,
+    give_up_on: Errors | None = None,
 ) -> _StepDecorator: ...
 def step(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Mark a function as a step: called in a workflow, its result is recorded.
 
     `retries`: how often to try again after an error (3). `backoff`: the first delay, or a
     Backoff. `timeout`: limit of each attempt. `idle_timeout`: longest silence between calls
-    of `step_context().heartbeat()`. A plain `def` runs in a thread.
+    of `step_context().heartbeat()`. `retry_on`, `give_up_on`: the errors that are worth another
+    attempt, and those that are not: exception classes, or a function of the error. A plain `def`
+    runs in a thread.
 
     >>> @step(retries=5, timeout="2m")
     ... async def fetch(url: str) -> str: ...
@@ -340,13 +349,15 @@ def workflow(
     version: str | None = None,
     concurrency: Concurrency | int | None = None,
     on_failure: Workflow[..., Any] | None = None,
+    step_timeout: Duration | None = None,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
 def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Mark an async function as a workflow: a run of it survives the process it runs in.
 
     `version`: recorded on each run (by default a fingerprint of the code). `concurrency`: how
     many runs may be under way. `on_failure`: a workflow that is started with a Failure when a
-    run of this one fails.
+    run of this one fails. `step_timeout`: limit of each attempt of the steps it calls that have
+    no `timeout` of their own.
     """
 
     def decorate(function: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[..., Any]:

@@ -150,6 +150,11 @@ class Engine:
             return find_workflow(name)
         return self._workflows[name]
 
+    def step_timeout(self, workflow: str) -> float | None:
+        """The limit of each attempt of a workflow's steps that have none of their own."""
+        own = self.workflow(workflow).step_timeout
+        return self.settings.step_timeout if own is None else own
+
     def _known(self) -> list[str]:
         return list(registered() if self._workflows is None else self._workflows)
 

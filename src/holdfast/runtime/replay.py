@@ -23,13 +23,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from holdfast.errors import HoldfastError, NonDeterminismError, RunError
+from holdfast.errors import CodecError, HoldfastError, NonDeterminismError, RunError
 from holdfast.ids import derived_id
 from holdfast.interception import set_interceptor
 from holdfast.records import (
     ATTRIBUTES_SET,
     CANCEL_REQUESTED,
     PATCH_MARKED,
+    STEP_FAILED,
     STREAM_WRITTEN,
     UPDATE_ANSWERED,
     VALUE_PUBLISHED,
@@ -118,7 +119,7 @@ class Execution:
         """Commands the body no longer waits for; the engine takes them."""
         self.open: dict[str, Command] = {}
         self.outcome: Outcome | None = None
-        self._divergence: NonDeterminismError | None = None
+        self._divergence: HoldfastError | None = None
         self._abandoned: set[str] = set()
         self._outside = 0
         self._failures: list[tuple[BaseException, int]] = []
@@ -204,9 +205,26 @@ class Execution:
             return
         try:
             future.set_result(delivery.value_of(command, event))
+        except CodecError as error:
+            if event.type != STEP_FAILED:
+                raise self._unreadable(command, error) from error
+            self._fail(future, error, event)
         except Exception as error:  # noqa: BLE001 - it is the body's to handle
-            self._failures.append((error, event.seq))
-            future.set_exception(error)
+            self._fail(future, error, event)
+
+    @staticmethod
+    def _unreadable(command: Command, error: CodecError) -> CodecError:
+        """A recorded result that does not fit what the code says now: nothing for the body."""
+        return CodecError(
+            f"the recorded result of {command.name} at {command.key} does not fit its type: "
+            f"{error.message}",
+            hint="the type was changed since it was recorded: let it take the old values, too"
+            + (f" ({error.hint})" if error.hint else ""),
+        )
+
+    def _fail(self, future: CommandFuture, error: Exception, event: Event) -> None:
+        self._failures.append((error, event.seq))
+        future.set_exception(error)
 
     def _run(self) -> None:
         self._settle()
@@ -369,7 +387,11 @@ class Execution:
         command = Wait(key=self.next_key(), name=END_OF + run_id)
         command.facts["match"] = {}
         ended = await self._await(command)
-        return delivery.outcome_of_run(ended, result)
+        try:
+            return delivery.outcome_of_run(ended, result)
+        except CodecError as error:
+            self._divergence = self._divergence or self._unreadable(command, error)
+            raise Diverged from error
 
     async def create_webhook(self) -> tuple[str, str]:
         """A new webhook's token, and the name of the event that its use sends."""

@@ -25,6 +25,9 @@ class Settings:
     """A run is stopped after so many workers in a row died with it and without progress."""
     max_payload: int = MAX_BYTES
     """The largest argument, result or event that is stored, in bytes."""
+    step_timeout: float | None = None
+    """The limit of each attempt of a step that has no `timeout` of its own, in seconds; a
+    workflow's `step_timeout` goes before it."""
     threads: int = 32
     """For steps that are plain functions."""
     cancel_seconds: float = 5.0

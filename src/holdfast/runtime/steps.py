@@ -7,6 +7,7 @@ of a step is reported to the run, which records it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.clock import Timer as ClockTimer
@@ -34,6 +35,9 @@ class StepWork:
         self._run = run
         self._command = command
         self._step = command.step
+        self._timeout = command.step.timeout
+        if self._timeout is None:
+            self._timeout = run.engine.step_timeout(run.workflow)
         self._attempts = before.attempts
         self._tried = tried
         """Of these, the ones that a retry of the run has forgiven."""
@@ -41,6 +45,8 @@ class StepWork:
         self._task: asyncio.Task[bytes] | None = None
         self._context: StepContext | None = None
         self._last_sign = 0.0
+        self._loop_time: Callable[[], float] | None = None
+        """The worker's loop's clock, once a time limit is watched by it."""
         if next_at <= run.engine.clock.now():
             self._begin()
         else:
@@ -99,7 +105,7 @@ class StepWork:
         set_engine(run.engine)
         value = run.edited_arguments(self._command)
         args, kwargs = step.signature.decode_arguments(value)
-        if step.timeout is None and step.idle_timeout is None:
+        if self._timeout is None and step.idle_timeout is None:
             result = await self._call(args, kwargs)
         else:
             result = await self._call_in_time(args, kwargs)
@@ -124,16 +130,17 @@ class StepWork:
 
     async def _call_in_time(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         step, loop = self._step, asyncio.get_running_loop()
-        began = self._last_sign = asyncio.get_running_loop().time()
+        self._loop_time = loop.time
+        began = self._last_sign = loop.time()
         reason = ""
         task = loop.create_task(self._call(args, kwargs))
         try:
             while not task.done():
                 moment = asyncio.get_running_loop().time()
                 left: list[float] = []
-                if step.timeout is not None:
-                    left.append(began + step.timeout - moment)
-                    reason = f"{step.name} took longer than {step.timeout:g} s"
+                if self._timeout is not None:
+                    left.append(began + self._timeout - moment)
+                    reason = f"{step.name} took longer than {self._timeout:g} s"
                 if step.idle_timeout is not None:
                     idle = self._last_sign + step.idle_timeout - moment
                     if not left or idle < left[0]:
@@ -153,7 +160,9 @@ class StepWork:
                 await asyncio.wait({task})
 
     def _beat(self) -> None:
-        self._last_sign = asyncio.get_running_loop().time()
+        # From any thread: the loop's clock may be read from everywhere, and a float is set whole.
+        if self._loop_time is not None:
+            self._last_sign = self._loop_time()
 
     def _publish(self, name: str, data: bytes) -> None:
         if asyncio._get_running_loop() is self._loop:  # pyright: ignore[reportPrivateUsage]
@@ -187,7 +196,14 @@ class StepWork:
 
     def _failed(self, error: BaseException) -> None:
         counted = self._attempts - self._tried
-        if not _may_pass(error) or counted > self._step.retries:
+        try:
+            again = _may_pass(error) and self._step.retry_rules.allow(error)
+        except BaseException as problem:
+            if is_ctrl_c(problem):
+                raise
+            problem.__cause__ = error  # the step's own predicate has failed
+            error, again = problem, False
+        if not again or counted > self._step.retries:
             self._run.step_failed(self._command, error, self._attempts)
             return
         engine = self._run.engine
