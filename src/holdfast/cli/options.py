@@ -63,7 +63,7 @@ GROUPS = ("noun", "verb")
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     """The parsers of the commands that do something: nouns without verbs, and verbs."""
-    groups = cast("list[argparse.Action]", [a for a in parser._actions if a.dest in GROUPS])  # pyright: ignore[reportPrivateUsage]
+    groups = [a for a in parser._actions if a.dest in GROUPS]  # pyright: ignore[reportPrivateUsage]
     if not groups:
         yield parser
     for group in groups:
