@@ -8,15 +8,15 @@ import sys
 import holdfast
 
 NAMES = """
-Agent Approval ApprovalRefused Backoff BudgetExceeded CodecError Concurrency ContinueAsNew
-CrashLoop Decision Engine Escalate Failure FatalError HoldfastError KeyUsed NonDeterminismError
-NotFound NotInWorkflow ReceivedEvent Refused RetryableError RunCancelled RunContext RunFailed
-RunHandle RunStuck Sandbox Settings StepContext StepFailed StepTimeout StoreError TimedOut
-Unfinished UnknownWorkflow Update UpdateMismatch UpdateRejected UpdateTimeout UpdateUnanswered
-UsageError Webhook approval approval_token continue_as_new create_webhook decide generate_object
-generate_text get_approval get_run list_approvals list_runs now open_engine patched publish random
-receive_webhook run_context send_event set_attributes sleep start step step_context stream_text
-tool uuid4 wait_for_event wait_for_update workflow write_stream
+Agent Approval ApprovalRefused Backoff BudgetExceeded BulkResult CodecError Concurrency
+ContinueAsNew CrashLoop Decision Engine Escalate Failure FatalError HoldfastError KeyUsed
+NonDeterminismError NotFound NotInWorkflow ReceivedEvent Refused RetryableError RunCancelled
+RunContext RunFailed RunHandle RunStuck Sandbox Settings StepContext StepFailed StepTimeout
+StoreError TimedOut Unfinished UnknownWorkflow Update UpdateMismatch UpdateRejected UpdateTimeout
+UpdateUnanswered UsageError Webhook approval approval_token continue_as_new create_webhook decide
+generate_object generate_text get_approval get_run list_approvals list_runs now open_engine patched
+publish random receive_webhook run_context send_event set_attributes sleep start steer_runs step
+step_context stream_text tool uuid4 wait_for_event wait_for_update workflow write_stream
 """
 
 

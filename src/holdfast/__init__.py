@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
     from holdfast.records.approvals import Approval
     from holdfast.runtime.app import open_engine
+    from holdfast.runtime.bulk import BulkResult
     from holdfast.runtime.client import (
         RunHandle,
         get_run,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         receive_webhook,
         send_event,
         start,
+        steer_runs,
     )
     from holdfast.runtime.context import (
         StepContext,
@@ -114,6 +116,7 @@ __all__ = [
     "ApprovalRefused",
     "Backoff",
     "BudgetExceeded",
+    "BulkResult",
     "CodecError",
     "Concurrency",
     "ContinueAsNew",
@@ -174,6 +177,7 @@ __all__ = [
     "set_attributes",
     "sleep",
     "start",
+    "steer_runs",
     "step",
     "step_context",
     "stream_text",
@@ -186,6 +190,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "runtime.bulk": ("BulkResult",),
     "runtime.continuation": (
         "ContinueAsNew",
         "continue_as_new",
@@ -247,6 +252,7 @@ _HOMES = {
         "receive_webhook",
         "send_event",
         "start",
+        "steer_runs",
     ),
     "runtime.context": (
         "StepContext",

@@ -43,3 +43,12 @@ def test_an_update_prints_what_the_run_answers(holdfast: Holdfast) -> None:
     worker.wait()
     late = holdfast("runs", "update", run, "pay", "--payload", "7", "--timeout", "0.1", "--json")
     assert (late.code, late.error["kind"]) == (1, "UpdateTimeout")
+
+
+def test_many_runs_are_steered_by_a_filter(holdfast: Holdfast) -> None:
+    runs = [holdfast.detached("till") for _ in range(2)]
+    assert holdfast("runs", "bulk", "cancel", "--json").error["kind"] == "UsageError"
+    counted = holdfast("runs", "bulk", "cancel", "--workflow", "till", "--dry-run", "--json").json
+    assert (counted["matched"], counted["done"]) == (2, 0)
+    assert "2 of 2 runs" in holdfast("runs", "bulk", "cancel", "--workflow", "till").err
+    assert {holdfast.show(run)["status"] for run in runs} == {"cancelled"}

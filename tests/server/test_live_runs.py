@@ -77,3 +77,15 @@ async def test_a_chain_is_shown_and_a_key_policy_is_obeyed(server: Server) -> No
             "/api/workflows/hopping/runs", body, headers={"idempotency-key": "k"}
         )
         assert again.status == status, again.text
+
+
+async def test_many_runs_are_steered_by_a_filter(server: Server) -> None:
+    runs = [await started(server, "till") for _ in range(2)]
+    body = {"action": "terminate", "workflow": "till", "dry_run": True}
+    counted = shaped(await server.post("/api/runs/bulk", body), run_schemas.SteeredRuns)
+    assert (counted["matched"], counted["done"]) == (2, 0)
+    done = (await server.post("/api/runs/bulk", {**body, "dry_run": False})).json
+    assert (done["done"], done["refused"]) == (2, 0)
+    for run in runs:
+        await ended(server, run, "cancelled")
+    assert (await server.post("/api/runs/bulk", {"action": "retry"})).status == 400

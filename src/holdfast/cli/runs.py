@@ -23,6 +23,7 @@ from holdfast.cli.session import find_run, visit
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
 from holdfast.records import Event, Run, Status
+from holdfast.runtime.bulk import MAY_BE, steer_all
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.steps_view import steps_of
 from holdfast.store.base import RunFilter
@@ -38,28 +39,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
     def verb(name: str, summary: str, handler: Handler) -> argparse.ArgumentParser:
         made = verbs.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
-        if name != "list":
+        if name not in ("list", "bulk"):
             made.add_argument("run", metavar="RUN", help="the run's id, its beginning, or latest")
         add_common(made, handler)
         return made
 
     listing = verb("list", "list runs, newest first", _list)
-    listing.add_argument("--workflow", metavar="NAME", help="only runs of this workflow")
-    listing.add_argument(
-        "--status",
-        action="append",
-        default=[],
-        choices=get_args(Status),
-        metavar="STATUS",
-        help=f"only runs in this state; may be repeated ({', '.join(get_args(Status))})",
-    )
-    listing.add_argument(
-        "--attribute",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="only runs with this attribute; may be repeated",
-    )
+    _add_filter(listing)
     listing.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50)")
     listing.add_argument("--cursor", metavar="RUN", help="go on behind this run")
 
@@ -83,12 +69,45 @@ def add(parser: argparse.ArgumentParser) -> None:
     verb("pause", "let the steps under way finish and begin nothing new", _pause)
     verb("resume", "let a paused or stuck run go on", _resume)
     verb("retry", "let a failed run go on from where it failed", _retry)
+    bulk = verb("bulk", "cancel, terminate or retry all runs that fit a filter", _bulk)
+    bulk.add_argument("action", choices=tuple(MAY_BE), metavar="ACTION", help=", ".join(MAY_BE))
+    _add_filter(bulk)
+    bulk.add_argument("--all", action="store_true", help="without a filter: every run")
+    bulk.add_argument("--dry-run", action="store_true", help="only count the runs that fit")
     forking = verb("fork", "start a new run from what another did before a step", _fork)
     forking.add_argument(
         "--from", dest="from_step", metavar="STEP", help="key of the step to go on from"
     )
     forking.add_argument("--input", metavar="JSON", help="arguments to replace, as an object")
     forking.add_argument("--result", metavar="JSON", help="the step's result, instead of doing it")
+
+
+def _add_filter(parser: argparse.ArgumentParser) -> None:
+    """Which runs."""
+    parser.add_argument("--workflow", metavar="NAME", help="only runs of this workflow")
+    parser.add_argument(
+        "--status",
+        action="append",
+        default=[],
+        choices=get_args(Status),
+        metavar="STATUS",
+        help=f"only runs in this state; may be repeated ({', '.join(get_args(Status))})",
+    )
+    parser.add_argument(
+        "--attribute",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="only runs with this attribute; may be repeated",
+    )
+
+
+def _filter(options: argparse.Namespace) -> RunFilter:
+    return RunFilter(
+        workflow=options.workflow,
+        status=tuple(options.status),
+        attributes=dict(_attribute(text) for text in options.attribute),
+    )
 
 
 # --- looking ---
@@ -99,11 +118,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 async def _list_runs(options: argparse.Namespace) -> int:
-    where = RunFilter(
-        workflow=options.workflow,
-        status=tuple(options.status),
-        attributes=dict(_attribute(text) for text in options.attribute),
-    )
+    where = _filter(options)
     async with visit(options) as engine:
         page = await engine.store.list_runs(where, options.limit, options.cursor)
         now = engine.clock.now()
@@ -336,6 +351,28 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _retry(options: argparse.Namespace) -> int:
     return _steer(options, "retried", lambda e, run: e.store.retry(run, e.clock.now()))
+
+
+def _bulk(options: argparse.Namespace) -> int:
+    return asyncio.run(_bulk_runs(options))
+
+
+async def _bulk_runs(options: argparse.Namespace) -> int:
+    where = _filter(options)
+    if where == RunFilter() and not options.all:
+        raise UsageError(
+            "no filter was given", hint="name one, such as --workflow; --all means every run"
+        )
+    async with visit(options) as engine:
+        result = await steer_all(engine, options.action, where, dry_run=options.dry_run)
+    if options.json:
+        output.show_json({**vars(result), "dry_run": options.dry_run})
+    elif options.dry_run:
+        output.note(f"{options.action} would concern {result.matched} runs")
+    else:
+        refused = f", {result.refused} refused" if result.refused else ""
+        output.note(f"{options.action}: {result.done} of {result.matched} runs{refused}")
+    return 0
 
 
 def _fork(options: argparse.Namespace) -> int:

@@ -29,6 +29,7 @@ from holdfast.records import RUN_CONTINUED, RUN_ENDS, RUN_STUCK, ErrorInfo, Even
 from holdfast.records import Run as RunRecord
 from holdfast.records import Step as StepRecord
 from holdfast.runtime import ambient, forking, updates
+from holdfast.runtime.bulk import BulkAction, BulkResult, steer_all
 from holdfast.runtime.codec import Codec, codec_for
 from holdfast.runtime.context import execution, step_context
 from holdfast.runtime.definitions import Workflow, find_workflow, registered, step
@@ -400,6 +401,36 @@ async def list_runs(
         created_before=created_before.timestamp() if created_before else None,
     )
     return await engine.store.list_runs(where, limit, cursor)
+
+
+async def steer_runs(
+    action: BulkAction,
+    *,
+    workflow: str | None = None,
+    status: Status | Sequence[Status] = (),
+    attributes: dict[str, Any] | None = None,
+    parent: str | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    dry_run: bool = False,
+) -> BulkResult:
+    """Cancel, terminate or retry all runs that fit; `dry_run`: only count them.
+
+    Some at a time, so that workers go on meanwhile. Runs in a state that the action is not for
+    are left out; those that change theirs on the way are counted as refused.
+
+    >>> await steer_runs("retry", workflow="ship", dry_run=True)
+    """
+    engine = await _engine("steering many")
+    where = RunFilter(
+        workflow=workflow,
+        status=(status,) if isinstance(status, str) else tuple(status),
+        attributes=attributes or {},
+        parent_id=parent,
+        created_after=created_after.timestamp() if created_after else None,
+        created_before=created_before.timestamp() if created_before else None,
+    )
+    return await steer_all(engine, action, where, dry_run=dry_run)
 
 
 # --- events ---

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from holdfast.records import Status
+
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]*$")]
 RunId = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 
@@ -99,6 +101,21 @@ class DecideByToken(BaseModel):
     note: Note = ""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class SteerRuns(Asked):
+    """What to do to all runs that fit; at least one of the filters must be given."""
+
+    action: Literal["cancel", "terminate", "retry"]
+    workflow: Name | None = None
+    status: list[Status] = Field(default=[])
+    attributes: dict[Name, str | int | float | bool] = Field(default={}, max_length=20)
+    parent: RunId | None = Field(default=None, description="children of this run")
+    dry_run: bool = Field(default=False, description="only count them")
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"action": "retry", "workflow": "ship", "dry_run": True}]}
+    )
 
 
 class SendUpdate(Asked):

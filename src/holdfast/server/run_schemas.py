@@ -123,6 +123,15 @@ class PublishedShown(Told):
     url: str
 
 
+class SteeredRuns(Told):
+    """How many runs fitted, and what became of them."""
+
+    matched: int
+    done: int
+    refused: int
+    runs: list[str] = Field(description="the first hundred that fitted")
+
+
 class UpdateShown(Told):
     """An update of a run, and what was answered."""
 

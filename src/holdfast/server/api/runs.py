@@ -14,8 +14,10 @@ from starlette.responses import Response
 
 from holdfast.errors import NotFound, UsageError
 from holdfast.records import Chunk, Run, Status
+from holdfast.runtime.bulk import steer_all
 from holdfast.runtime.engine import Engine
 from holdfast.server import sse, views
+from holdfast.server.asked import SteerRuns
 from holdfast.server.asking import (
     Accept,
     TheEngine,
@@ -27,6 +29,7 @@ from holdfast.server.asking import (
 from holdfast.server.bodies import StrictRoute
 from holdfast.server.live import Feed, Touch, last_event_id
 from holdfast.server.replies import Json, encoded
+from holdfast.server.run_schemas import SteeredRuns
 from holdfast.server.schemas import ERRORS, ChunkPage, EventPage, EventShown, RunPage
 from holdfast.server.sse import EventStream
 from holdfast.store.base import RunFilter
@@ -123,6 +126,21 @@ async def list_runs(engine: TheEngine, query: Annotated[RunQuery, Query()]) -> R
     )
     page = await engine.store.list_runs(where, query.limit, query.cursor)
     return Json({"runs": [views.run_json(run) for run in page.runs], "cursor": page.cursor})
+
+
+@router.post("/bulk", response_model=SteeredRuns)
+async def steer_runs(engine: TheEngine, body: SteerRuns) -> Response:
+    """Cancel, terminate or retry all runs that fit, some at a time."""
+    where = RunFilter(
+        workflow=body.workflow,
+        status=tuple(body.status),
+        attributes=dict(body.attributes),
+        parent_id=body.parent,
+    )
+    if where == RunFilter():
+        raise UsageError("no filter was given", hint="name a workflow, status, attribute or parent")
+    result = await steer_all(engine, body.action, where, dry_run=body.dry_run)
+    return Json(vars(result))
 
 
 def _moment(at: datetime | None) -> float | None:
