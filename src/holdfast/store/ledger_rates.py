@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 MINUTE = 60.0
 _SET = """
-INSERT INTO rates (name, level, at) VALUES (?1, ?2, ?3)
-ON CONFLICT (name) DO UPDATE SET level = ?2, at = ?3
+INSERT INTO rates (name, level, at) VALUES (?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET level = excluded.level, at = excluded.at
 """
 
 

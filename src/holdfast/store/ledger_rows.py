@@ -37,8 +37,8 @@ _BY_KEY = """
 SELECT * FROM calls WHERE key = ? AND status IN ('started', 'completed', 'unknown')
 """
 _LATEST = """
-SELECT * FROM calls WHERE (?1 IS NULL OR run_id = ?1) AND (?2 IS NULL OR status = ?2)
-ORDER BY started_at DESC, id DESC LIMIT ?3
+SELECT * FROM calls WHERE (? IS NULL OR run_id = ?) AND (? IS NULL OR status = ?)
+ORDER BY started_at DESC, id DESC LIMIT ?
 """
 
 
@@ -158,7 +158,7 @@ def by_id(connection: sqlite3.Connection, call_id: str) -> Call | None:
 def latest(
     connection: sqlite3.Connection, run_id: str | None, status: str | None, limit: int
 ) -> list[Call]:
-    cursor = connection.execute(_LATEST, (run_id, status, limit))
+    cursor = connection.execute(_LATEST, (run_id, run_id, status, status, limit))
     names = [column[0] for column in cursor.description]
     return [_call(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
 
@@ -214,9 +214,9 @@ def remove_owner(connection: sqlite3.Connection, owner: str) -> None:
 def remove_idle_owner(connection: sqlite3.Connection, owner: str) -> None:
     """Sign off; calls still in flight keep the name, so that they are found and settled."""
     connection.execute(
-        "DELETE FROM call_owners WHERE id = ?1 AND NOT EXISTS"
-        " (SELECT 1 FROM calls WHERE owner = ?1 AND status = 'started')",
-        (owner,),
+        "DELETE FROM call_owners WHERE id = ? AND NOT EXISTS"
+        " (SELECT 1 FROM calls WHERE owner = ? AND status = 'started')",
+        (owner, owner),
     )
 
 

@@ -18,13 +18,14 @@ _MAX_DEPTH = 64
 
 _IN_USE = "SELECT EXISTS (SELECT 1 FROM spend_parents), EXISTS (SELECT 1 FROM spend_limits)"
 _HOLD = """
-INSERT INTO spend (scope, held_usd, held_tokens) VALUES (?1, ?2, ?3)
-ON CONFLICT (scope) DO UPDATE SET held_usd = held_usd + ?2, held_tokens = held_tokens + ?3
+INSERT INTO spend (scope, held_usd, held_tokens) VALUES (?, ?, ?)
+ON CONFLICT (scope) DO UPDATE SET held_usd = held_usd + excluded.held_usd,
+  held_tokens = held_tokens + excluded.held_tokens
 """
 _SETTLE = """
-UPDATE spend SET held_usd = held_usd - ?2, held_tokens = held_tokens - ?3,
-  usd = usd + ?4, tokens = tokens + ?5, calls = calls + 1
-WHERE scope = ?1
+UPDATE spend SET held_usd = held_usd - ?, held_tokens = held_tokens - ?,
+  usd = usd + ?, tokens = tokens + ?, calls = calls + 1
+WHERE scope = ?
 """
 
 
@@ -129,7 +130,7 @@ def settle(
 ) -> None:
     """Replace a call's hold (nanodollars, tokens) by what it spent."""
     for scope in scopes:
-        connection.execute(_SETTLE, (scope, *held, *spent))
+        connection.execute(_SETTLE, (*held, *spent, scope))
 
 
 def read(connection: sqlite3.Connection, scope: str) -> Spend:
@@ -148,16 +149,16 @@ def set_limit(connection: sqlite3.Connection, limit: SpendLimit) -> None:
         connection.execute("DELETE FROM spend_limits WHERE scope = ?", (limit.scope,))
         return
     connection.execute(
-        "INSERT INTO spend_limits (scope, usd, tokens) VALUES (?1, ?2, ?3)"
-        " ON CONFLICT (scope) DO UPDATE SET usd = ?2, tokens = ?3",
+        "INSERT INTO spend_limits (scope, usd, tokens) VALUES (?, ?, ?)"
+        " ON CONFLICT (scope) DO UPDATE SET usd = excluded.usd, tokens = excluded.tokens",
         (limit.scope, limit.usd, limit.tokens),
     )
 
 
 def link(connection: sqlite3.Connection, child: str, parent: str) -> None:
     connection.execute(
-        "INSERT INTO spend_parents (child, parent) VALUES (?1, ?2)"
-        " ON CONFLICT (child) DO UPDATE SET parent = ?2",
+        "INSERT INTO spend_parents (child, parent) VALUES (?, ?)"
+        " ON CONFLICT (child) DO UPDATE SET parent = excluded.parent",
         (child, parent),
     )
 

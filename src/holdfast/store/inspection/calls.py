@@ -29,9 +29,9 @@ SELECT model, coalesce(provider, ''), status,
 FROM calls INDEXED BY calls_summed WHERE started_at >= ? GROUP BY 1, 2, 3, 4
 """
 OVER_TIME = """
-SELECT CAST((started_at - ?1) / ?2 AS INTEGER), model, count(*), sum(coalesce(cost, 0)),
+SELECT CAST((started_at - ?) / ? AS INTEGER), model, count(*), sum(coalesce(cost, 0)),
   sum(input_tokens + output_tokens)
-FROM calls INDEXED BY calls_summed WHERE started_at >= ?1 GROUP BY 1, 2
+FROM calls INDEXED BY calls_summed WHERE started_at >= ? GROUP BY 1, 2
 """
 FIRST = "SELECT min(started_at) FROM calls"
 LIMITED = """
@@ -183,7 +183,7 @@ def sums(connection: sqlite3.Connection, since: float) -> list[Sum]:
 
 def over_time(connection: sqlite3.Connection, since: float, width: float) -> list[Slice]:
     """What each model cost in each slice of `width` seconds since a moment."""
-    return [Slice(*row) for row in connection.execute(OVER_TIME, (since, width))]
+    return [Slice(*row) for row in connection.execute(OVER_TIME, (since, width, since))]
 
 
 def first_call(connection: sqlite3.Connection) -> float | None:

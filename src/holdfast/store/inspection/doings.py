@@ -19,16 +19,16 @@ from holdfast.store.inspection.calls import CallRow
 T = TypeVar("T")
 
 CALLS = """
-SELECT id FROM calls WHERE run_id = ?1 AND (started_at, id) > (?2, ?3)
-ORDER BY started_at, id LIMIT ?4
+SELECT id FROM calls WHERE run_id = ? AND (started_at, id) > (?, ?)
+ORDER BY started_at, id LIMIT ?
 """
 SANDBOXES = """
-SELECT id FROM sandboxes WHERE run_id = ?1 AND (created_at, id) > (?2, ?3)
-ORDER BY created_at, id LIMIT ?4
+SELECT id FROM sandboxes WHERE run_id = ? AND (created_at, id) > (?, ?)
+ORDER BY created_at, id LIMIT ?
 """
 COMMANDS = """
-SELECT id FROM commands WHERE run_id = ?1 AND (started_at, id) > (?2, ?3)
-ORDER BY started_at, id LIMIT ?4
+SELECT id FROM commands WHERE run_id = ? AND (started_at, id) > (?, ?)
+ORDER BY started_at, id LIMIT ?
 """
 CALL_AT = "SELECT started_at FROM calls WHERE run_id = ? AND id = ?"
 SANDBOX_AT = "SELECT created_at FROM sandboxes WHERE run_id = ? AND id = ?"

@@ -17,17 +17,17 @@ LOOKED_INTO = 1_000_000
 ROWS = """
 SELECT e.seq, e.type, e.key, e.at, e.meta, coalesce(length(e.value), length(b.data), 0), e.log,
   CASE WHEN e.type IN ('step.started', 'step.completed')
-    AND coalesce(length(e.value), length(b.data), 0) BETWEEN 10 AND ?1
+    AND coalesce(length(e.value), length(b.data), 0) BETWEEN 10 AND ?
     AND (instr(coalesce(e.value, b.data), x'22617474656D707422')
       OR instr(coalesce(e.value, b.data), x'2270617373656422'))
   THEN coalesce(e.value, b.data) END
 FROM events e LEFT JOIN blobs b ON b.run_id = e.run_id AND b.hash = e.blob
-WHERE e.run_id = ?2 AND e.seq > ?3 ORDER BY e.seq LIMIT ?4
+WHERE e.run_id = ? AND e.seq > ? ORDER BY e.seq LIMIT ?
 """
 PAYLOAD = """
-SELECT substr(coalesce(e.value, b.data), ?3 + 1, ?4), coalesce(length(e.value), length(b.data), 0)
+SELECT substr(coalesce(e.value, b.data), ? + 1, ?), coalesce(length(e.value), length(b.data), 0)
 FROM events e LEFT JOIN blobs b ON b.run_id = e.run_id AND b.hash = e.blob
-WHERE e.run_id = ?1 AND e.seq = ?2
+WHERE e.run_id = ? AND e.seq = ?
 """
 LENGTH = "SELECT max(seq) FROM events WHERE run_id = ?"
 
@@ -111,7 +111,7 @@ def payload(
     connection: sqlite3.Connection, run_id: str, seq: int, start: int, limit: int
 ) -> Payload | None:
     """Up to `limit` bytes of an event's payload; None if there is no such event."""
-    row = connection.execute(PAYLOAD, (run_id, seq, start, limit)).fetchone()
+    row = connection.execute(PAYLOAD, (start, limit, run_id, seq)).fetchone()
     if row is None:
         return None
     data = row[0] or b""
