@@ -71,17 +71,17 @@ def _count(name: str, pair: Pair, found: dict[str, Pair], tally: Tally) -> None:
 async def main(packages: list[str]) -> int:
     tally = Tally()
     for package in packages or sources.PACKAGES:
-        before = tally.modules
+        before, known = tally.modules, set(tally.disagreeing)
         try:
             await tried(package, sources.PACKAGES.get(package, 1000), tally)
         except sources.OutOfReach as error:
             print(f"{package}: {error}", flush=True)
             continue
         print(f"{package}: {tally.modules - before} modules", flush=True)
-    for name, differing in tally.disagreeing.items():
-        reason = NAMED.get(name.removesuffix(".bug"))
-        print(f"\n=== {name}{f' (known: {reason})' if reason else ''}")
-        print("\n".join(each[:1500] for each in differing))
+        for name in tally.disagreeing.keys() - known:
+            reason = NAMED.get(name.removesuffix(".bug"))
+            print(f"=== {name}{f' (known: {reason})' if reason else ''}")
+            print("\n".join(each[:1500] for each in tally.disagreeing[name]), flush=True)
     unknown = [name for name in tally.disagreeing if name.removesuffix(".bug") not in NAMED]
     print(
         f"\n{tally.modules} modules ({tally.left_out} left out that need more than their package), "

@@ -23,7 +23,7 @@ from holdfast.sandbox.registries import pip
 PACKAGES = {
     "inflection": 5, "toolz": 20, "boltons": 40, "sortedcontainers": 12, "more-itertools": 5,
     "cachetools": 20, "python-slugify": 5, "humanize": 10, "parse": 10, "webcolors": 12,
-    "jsonpointer": 3, "mpmath": 45, "networkx": 130, "textdistance": 40, "tabulate": 12, "ply": 3,
+    "jsonpointer": 3, "mpmath": 45, "networkx": 100, "textdistance": 40, "tabulate": 12, "ply": 3,
     "commonmark": 5, "mistune": 15, "pyparsing": 6, "bidict": 5, "wcwidth": 10, "pathspec": 8,
     "semver": 20, "isodate": 8, "python-dateutil": 10, "iniconfig": 3, "first": 2, "funcy": 20,
     "multipledispatch": 5, "docopt": 2, "blinker": 5, "click": 20, "itsdangerous": 8,

@@ -158,13 +158,12 @@ FORMS = {
     "        self.assertEqual(f(1), 2)\nif __name__ == '__main__':\n    unittest.main()\n",
     "the whole module skipped": "import pytest\npytest.importorskip('nothing_like_it')\nfrom solution import f\ndef test_a():\n    assert f(1) == 2\n",
     "a module that fails": "from solution import f\nassert f(1) == 2\ndef test_a():\n    assert f(2) == 3\n",
+    "a module loaded anew": "import importlib\nimport textwrap\nfrom solution import f\ndef test_a():\n    importlib.reload(textwrap)\n    assert f(1) == 2\n",
     "a missing name": "from solution import g\ndef test_a():\n    assert g(2) == 3\n",
     "a missing fixture": "from solution import f\ndef test_a(nothing_like_it):\n    assert f(1) == 2\n",
     "an async test with no plug-in": "from solution import later\nasync def test_a():\n    assert await later(1) == 2\n",
     "a test that yields": "from solution import f\ndef test_a():\n    yield f(1)\n    assert f(1) == 2\n",
 }  # fmt: skip
-STRICTER = {"the whole module skipped"}
-"""Where pytest is content and we are not: a run in which no test was run proves nothing."""
 
 
 @pytest.mark.timeout(1200)  # some 250 runs of pytest
@@ -177,12 +176,7 @@ async def test_our_runner_says_of_each_form_what_pytest_says() -> None:
     }
     found = await compared(cases)
     assert set(found) == set(cases)
-    wrong: list[str] = []
-    for name, pair in found.items():
-        if name.partition(",")[0] in STRICTER:
-            assert pair.plain.passes and not pair.ours.passes
-        else:
-            wrong += [f"{name}: {each}" for each in pair.differences()]
+    wrong = [f"{name}: {each}" for name, pair in found.items() for each in pair.differences()]
     assert not wrong, "\n\n".join(wrong)
     assert sum(pair.ours.passes for pair in found.values()) > len(FORMS) / 2
     assert sum(bool(pair.ours.failed) for pair in found.values()) > len(FORMS) / 2

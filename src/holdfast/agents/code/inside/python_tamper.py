@@ -49,6 +49,7 @@ class Originals:
 
     def __init__(self, tree: ast.Module) -> None:
         self._assigned = _assigned(tree)
+        self._reloads = _reloads(tree)
         self._mark: Any = getattr(sys.modules.get("pytest"), "mark", ModuleType("none"))
         self._modules: list[tuple[str, ModuleType]] = []
         self._kept: list[tuple[str, Any, str, Any, Any]] = []
@@ -85,7 +86,8 @@ class Originals:
             if sys.modules.get(name) is not module:
                 return f"the module {name}"
         for place, holder, name, value, code in self._kept:
-            if name in self._assigned:
+            top = place.partition(".")[0]
+            if name in self._assigned or (self._reloads and top not in ("builtins", *_ALWAYS)):
                 continue
             now = _members(holder).get(name)
             if now is not value or (code is not None and value.__code__ is not code):
@@ -99,6 +101,12 @@ def _members(holder: Any) -> Mapping[str, Any]:
 
 def _code(value: object) -> object:
     return value.__code__ if isinstance(value, FunctionType) else None
+
+
+def _reloads(tree: ast.Module) -> bool:
+    """Whether the tests load modules anew, which replaces all that is in them."""
+    names = (getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(tree))
+    return "reload" in names
 
 
 def _assigned(tree: ast.Module) -> set[str]:
