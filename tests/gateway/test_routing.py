@@ -167,14 +167,14 @@ def test_an_open_circuit_lets_one_call_try() -> None:
     circuit = Circuit("p", Breaker(failures=2, open_for=10), lambda: now)
     for _ in range(2):
         circuit.enter()
-        circuit.failed()
+        circuit.failed("no answer")
     with pytest.raises(ProviderUnavailable):
         circuit.enter()
     now = 10.5
     circuit.enter()
     with pytest.raises(ProviderUnavailable):
         circuit.enter()  # one is enough to find out
-    circuit.failed()
+    circuit.failed("no answer")
     with pytest.raises(ProviderUnavailable):
         circuit.enter()
     now = 21.0

@@ -20,6 +20,7 @@ class Circuit:
     ) -> None:
         self._provider, self._config, self._now = provider, config, now
         self._failures = 0
+        self._why = ""
         self._open_until: float | None = None
         self._trying = False
 
@@ -35,7 +36,7 @@ class Circuit:
         if left > 0 or self._trying:
             raise ProviderUnavailable(
                 f"{self._provider} failed {self._failures} times in a row and is left alone"
-                f" for {max(left, 0):.0f} s more",
+                f" for {max(left, 0):.0f} s more; the last time: {self._why}",
                 retry_after=max(left, 0.0),
             )
         self._trying = True
@@ -43,7 +44,9 @@ class Circuit:
     def succeeded(self) -> None:
         self._failures, self._open_until, self._trying = 0, None, False
 
-    def failed(self) -> None:
+    def failed(self, why: str) -> None:
+        """The call failed by the provider's fault; `why` is told to those who come after."""
+        self._why = why[:300]
         self._failures += 1
         self._trying = False
         if self._failures >= self._config.failures:

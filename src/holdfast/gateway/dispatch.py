@@ -306,7 +306,7 @@ def _judge(circuit: Circuit, error: ProviderError) -> None:
     if isinstance(error, RateLimited | RequestRejected | AuthRejected):
         circuit.left()  # it is there, and it answers
     elif error.status is not None or error.retry_after is None:
-        circuit.failed()
+        circuit.failed(error.message)
     else:
         circuit.left()  # the circuit's own refusal
 

@@ -7,11 +7,14 @@ What the bytes mean is the formats' business.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Literal
+from urllib.parse import urlsplit
 
 from holdfast.errors import BadReply, ProviderTimeout, ProviderUnavailable, UsageError
 from holdfast.gateway.config import Bounds, Timeouts
@@ -93,7 +96,9 @@ class Exchange:
             ) from error
         except OSError as error:
             raise ProviderUnavailable(
-                f"{provider} is out of reach: {error.strerror or 'no connection'}"
+                f"{provider} is out of reach at {urlsplit(self._url).netloc.rpartition('@')[2]}:"
+                f" {_why_unreachable(error)}",
+                hint="check the provider's base URL, and that something answers there",
             ) from error
         except ValueError as error:
             raise UsageError(f"a request to {provider} can't be sent: {error}") from error
@@ -173,6 +178,14 @@ class Exchange:
         if len(body) > limit:
             raise self._too_much(limit)
         return body
+
+
+def _why_unreachable(error: OSError) -> str:
+    """In the system's words: asyncio has its own, which name no reason."""
+    if isinstance(error, socket.gaierror) or not error.errno:
+        refused = "Connect call failed" in str(error)
+        return "connection refused" if refused else error.strerror or str(error)[:200]
+    return os.strerror(error.errno).lower()
 
 
 Unpack = Callable[[bytes], Iterable[bytes]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from holdfast import json_text
 from holdfast.errors import BadReply, ProviderError
@@ -13,7 +13,7 @@ from holdfast.gateway.config import Bounds, Timeouts
 from holdfast.gateway.events import End, Event, PartDelta, PartEnd, Start
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats import FORMATS
-from holdfast.gateway.formats.base import Format, StreamDecoder, StreamFailure
+from holdfast.gateway.formats.base import Failure, Format, StreamDecoder, StreamFailure
 from holdfast.gateway.formats.sse import SseParser
 from holdfast.gateway.formats.wire import Json, WireError, fields
 from holdfast.gateway.messages import Origin
@@ -121,11 +121,27 @@ def decode(body: bytes, provider: str, format: Format, meter: Meter) -> Completi
     try:
         completion = format.decode_reply(fields(parsed))
     except Exception as error:
+        if isinstance(parsed, dict) and (said := _error_in(cast(Json, parsed), format)):
+            # An error with status 200: OpenRouter's way. Nothing was made.
+            raise failures.classify(provider, said[0], said[1]) from error
         why = str(error) if isinstance(error, WireError) else f"it can't be read ({error!r})"
         raise BadReply(f"{provider}'s reply is not usable: {why}", bought=True) from error
     meter.usage, meter.finish, meter.model = completion.usage, completion.finish, completion.model
     meter.text_bytes = len(body)
     return completion
+
+
+def _error_in(body: Json, format: Format) -> tuple[int, Failure] | None:
+    """The provider's words for an error, and the status it should have had."""
+    error = body.get("error")
+    if not error or body.get("choices") or body.get("output") or body.get("content"):
+        return None
+    failure = format.decode_failure(body)
+    if failure is None:
+        return None
+    code = cast(Json, error).get("code") if isinstance(error, dict) else None
+    known = isinstance(code, int) and 400 <= code < 600
+    return (cast(int, code) if known else 502), failure
 
 
 class StreamReader:

@@ -191,7 +191,7 @@ def encode_reply_part(part: ReplyPart) -> Json:
     """A part of an answer as a block; reasoning from elsewhere has no signature to show."""
     match part:
         case TextPart() | RefusalPart():
-            return {"type": "text", "text": part.text, "citations": None}
+            return {"type": "text", "text": part.text}
         case ToolCallPart():
             return _encode_call(part)
         case ReasoningPart():

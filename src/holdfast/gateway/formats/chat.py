@@ -13,6 +13,7 @@ from holdfast.gateway.formats.base import (
     StreamEncoder,
     sampling,
 )
+from holdfast.gateway.formats.chat_content import content_pieces, signed_call, signed_id
 from holdfast.gateway.formats.chat_messages import decode_messages, encode_messages
 from holdfast.gateway.formats.chat_usage import decode_usage, encode_usage
 from holdfast.gateway.formats.portable import portable
@@ -192,7 +193,7 @@ class ChatFormat:
 
 def encode_call(part: ToolCallPart) -> Json:
     return {
-        "id": part.id,
+        **signed_call(part.id),
         "type": "function",
         "function": {"name": part.name, "arguments": part.arguments},
     }
@@ -203,12 +204,13 @@ def _decode_parts(message: Json) -> list[ReplyPart]:
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(reasoning, str) and reasoning:
         parts.append(ReasoningPart(reasoning, origin="chat"))
-    content: object = message.get("content")
-    if content and not isinstance(content, str):  # some compatible servers answer in parts
-        pieces = [fields(part, "content") for part in items(content, "message.content")]
-        content = "".join(str(piece.get("text") or "") for piece in pieces)
-    if content:
-        parts.append(TextPart(text(content, "choices[0].message.content")))
+    for kind, words in content_pieces(message.get("content"), "choices[0].message.content"):
+        if kind is ReasoningPart:
+            parts.append(ReasoningPart(words, origin="chat"))
+        elif parts and isinstance(last := parts[-1], TextPart):
+            parts[-1] = TextPart(last.text + words)
+        else:
+            parts.append(TextPart(words))
     if message.get("refusal"):
         parts.append(RefusalPart(text(message["refusal"], "choices[0].message.refusal")))
     if not (calls := message.get("tool_calls")):
@@ -219,7 +221,7 @@ def _decode_parts(message: Json) -> list[ReplyPart]:
         arguments = function.get("arguments")
         parts.append(
             ToolCallPart(
-                id=str(call.get("id") or f"call_{n}"),
+                id=signed_id(str(call.get("id") or f"call_{n}"), call),
                 name=text(function.get("name"), f"tool_calls[{n}].function.name"),
                 arguments=arguments if isinstance(arguments, str) else _as_json(arguments),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.gateway.formats.chat_content import plain_id, signed_call
 from holdfast.gateway.formats.images import image_from_url, image_url
 from holdfast.gateway.formats.wire import Json, WireError, fields, items, optional_text, text
 from holdfast.gateway.messages import (
@@ -59,7 +60,7 @@ def _encode_message(role: Role, parts: Sequence[Part]) -> Json:
         if calls:
             body["tool_calls"] = [
                 {
-                    "id": call.id,
+                    **signed_call(call.id),
                     "type": "function",
                     "function": {"name": call.name, "arguments": call.arguments or "{}"},
                 }
@@ -83,7 +84,9 @@ def _encode_content(part: TextPart | ImagePart) -> Json:
 
 def _encode_result(result: ToolResultPart) -> list[Json]:
     words = f"Error: {result.text}" if result.is_error else result.text
-    encoded: list[Json] = [{"role": "tool", "tool_call_id": result.call_id, "content": words}]
+    encoded: list[Json] = [
+        {"role": "tool", "tool_call_id": plain_id(result.call_id), "content": words}
+    ]
     images = [part for part in result.content if isinstance(part, ImagePart)]
     if images:  # a tool message holds text only; the pictures follow as the user's
         encoded.append({"role": "user", "content": [_encode_content(part) for part in images]})

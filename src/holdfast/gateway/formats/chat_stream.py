@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from holdfast.gateway.events import End, Event, PartDelta, PartEnd, PartStart, Start
 from holdfast.gateway.formats import openai_errors
 from holdfast.gateway.formats.base import Failure, StreamFailure
+from holdfast.gateway.formats.chat_content import content_pieces, signed_id
 from holdfast.gateway.formats.chat_usage import decode_usage, encode_usage
 from holdfast.gateway.formats.sse import DONE, event
 from holdfast.gateway.formats.wire import Json, WireError, fields, items, text
@@ -49,6 +51,9 @@ class ChatDecoder:
         self._started = False
         self._open: tuple[str, int] | None = None
         self._calls: dict[int, int] = {}
+        self._ids: dict[int, Any] = {}
+        self._ended: list[int] = []
+        """Calls whose number another has taken."""
         self._next = 0
         self._finish: FinishReason | None = None
         self._usage: Usage | None = None
@@ -79,7 +84,11 @@ class ChatDecoder:
             if words:
                 if name == "reasoning" and delta.get("reasoning_content"):
                     continue  # OpenRouter and vLLM may send both, with the same words
-                yield from self._grow(kind, text(words, f"delta.{name}"))
+                if name == "content" and not isinstance(words, str):
+                    for part, piece in content_pieces(words, "delta.content"):
+                        yield from self._grow(part, piece)
+                else:
+                    yield from self._grow(kind, text(words, f"delta.{name}"))
         for raw in items(delta.get("tool_calls"), "delta.tool_calls"):
             yield from self._call(fields(raw, "delta.tool_calls"))
 
@@ -100,11 +109,17 @@ class ChatDecoder:
         number = call.get("index")
         number = number if isinstance(number, int) else len(self._calls)
         function = fields(call.get("function") or {}, "delta.tool_calls.function")
+        given = call.get("id")
+        begins = number in self._calls and given and function.get("name")
+        if begins and self._ids.get(number) not in (None, given):
+            # Some number every call 0: another id and a name begin another call.
+            self._ended.append(self._calls.pop(number))
         if number not in self._calls:
+            self._ids[number] = given
             yield from self._close()
             name = text(function.get("name"), "delta.tool_calls.function.name")
             self._calls[number] = self._next
-            identity = str(call.get("id") or f"call_{number}")
+            identity = signed_id(str(given or f"call_{self._next}"), call)
             yield PartStart(self._next, ToolCallPart(identity, name))
             self._next += 1
         if arguments := function.get("arguments"):
@@ -120,12 +135,12 @@ class ChatDecoder:
         if self._finish is None:
             raise WireError("the stream ended without a finish_reason")
         yield from self._close()
-        for index in self._calls.values():
+        for index in (*self._ended, *self._calls.values()):
             yield PartEnd(index)
         finish: FinishReason = self._finish
         if self._refused:
             finish = "refusal"
-        elif self._calls and finish == "stop":  # some compatible servers say so
+        elif (self._calls or self._ended) and finish == "stop":  # some compatible servers say so
             finish = "tool_calls"
         yield End(finish, self._usage)
 

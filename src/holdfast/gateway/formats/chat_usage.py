@@ -16,12 +16,15 @@ def decode_usage(value: object) -> Usage | None:
     inward = details(usage.get("prompt_tokens_details"))
     outward = details(usage.get("completion_tokens_details"))
     cached = count(inward.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens"))
+    given, made = count(usage.get("prompt_tokens")), count(usage.get("completion_tokens"))
+    # Gemini and Grok leave the tokens of thinking out of the completion; the total has them.
+    apart = max(count(usage.get("total_tokens")) - given - made, 0)
     return Usage(
-        input=count(usage.get("prompt_tokens")),
-        output=count(usage.get("completion_tokens")),
+        input=given,
+        output=made + apart,
         cached=cached,
         cache_write=count(inward.get("cache_write_tokens")),
-        reasoning=count(outward.get("reasoning_tokens")),
+        reasoning=max(count(outward.get("reasoning_tokens")), apart),
     )
 
 

@@ -46,5 +46,28 @@ def portable(
     return tuple(tools), tuple(others)
 
 
+UNTRANSLATABLE: dict[str, dict[str, tuple[object, ...]]] = {
+    "chat": {
+        "n": (1,), "logprobs": (False,), "top_logprobs": (0,), "functions": ([],),
+        "function_call": ("none",), "modalities": (["text"],), "audio": (), "logit_bias": ({},),
+        "web_search_options": (),
+    },
+    "responses": {"top_logprobs": (0,), "max_tool_calls": ()},
+    "anthropic": {"mcp_servers": ([],), "container": ()},
+}  # fmt: skip
+"""Fields of a format that change what the answer is and have no like elsewhere, with the values
+that ask for nothing. Others (a service tier, metadata) are left out without harm."""
+
+
+def check_translatable(format: str, body: Json) -> None:
+    """Raise WireError for a field that a provider of another format could not honour."""
+    for name, harmless in UNTRANSLATABLE[format].items():
+        value = body.get(name)
+        if value is not None and value not in harmless:
+            raise WireError(
+                f"{name} can't be translated: only a provider of the {format} format knows it"
+            )
+
+
 def _refusal(n: int, kind: object, functions: str) -> WireError:
     return WireError(f"tools[{n}]: only {functions} tools can be translated, not {kind!r}")

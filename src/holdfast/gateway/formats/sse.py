@@ -19,6 +19,7 @@ class SseParser:
         self._line: list[bytes] = []  # the pieces of a line not yet ended
         self._data: list[bytes] = []
         self._held = 0
+        self._begun = False
         self._max = max_event
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
@@ -32,6 +33,8 @@ class SseParser:
             first = b"".join((*self._line, first))
             self._held -= sum(map(len, self._line))
             self._line.clear()
+        if not self._begun:
+            self._begun, first = True, first.removeprefix(b"\xef\xbb\xbf")
         for raw in (first, *lines):
             line = raw[:-1] if raw.endswith(b"\r") else raw
             if line.startswith(b"data:"):

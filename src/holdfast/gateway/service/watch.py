@@ -14,6 +14,7 @@ from holdfast.gateway.formats import FORMATS, chat_usage
 from holdfast.gateway.formats.anthropic_stream import decode_stop
 from holdfast.gateway.formats.anthropic_stream import decode_usage as anthropic_usage
 from holdfast.gateway.formats.base import Failure, StreamFailure
+from holdfast.gateway.formats.chat_content import content_pieces
 from holdfast.gateway.formats.chat_stream import decode_finish
 from holdfast.gateway.formats.responses_stream import decode_finish as responses_finish
 from holdfast.gateway.formats.sse import SseParser
@@ -72,10 +73,11 @@ class Watch:
     def _event(self, data: bytes) -> bool:
         """Take note of an event; True for the usage chunk that the client did not ask for."""
         if data.strip() == b"[DONE]":
-            if not self._finished:
-                raise self._bad("was cut: it is done, but not finished")
-            self.whole = True
-            return False
+            if self._format == "chat":
+                if not self._finished:
+                    raise self._bad("was cut: it is done, but not finished")
+                self.whole = True
+            return False  # the others have an end of their own; some servers add this one
         try:
             loaded = json_text.load(data)
         except (ValueError, RecursionError) as error:
@@ -121,6 +123,9 @@ class Watch:
     def _chat_delta(self, delta: Json) -> None:
         for name in ("content", "reasoning_content", "reasoning", "refusal"):
             self._said(delta.get(name))
+        if isinstance(delta.get("content"), list):
+            for _, words in content_pieces(delta["content"], "content"):
+                self._said(words)
         for raw in items(delta.get("tool_calls"), "tool_calls"):
             self._said(fields(fields(raw).get("function") or {}).get("arguments"))
 

@@ -12,6 +12,7 @@ from holdfast.gateway.config import Bounds
 from holdfast.gateway.events import Assembler, End, Event
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats.base import Format
+from holdfast.gateway.formats.portable import check_translatable
 from holdfast.gateway.formats.wire import Json, WireError, dumps, fields
 from holdfast.gateway.meter import Meter
 from holdfast.gateway.plain import completion_text
@@ -188,6 +189,7 @@ class HttpWork:
         """The client's request in canonical form; raises UsageError for what can't be said."""
         if self._request is None:
             try:
+                check_translatable(self._format.name, self._body)
                 self._request = self._format.decode_request(self._body)
             except WireError as error:
                 raise UsageError(str(error)) from error
