@@ -159,6 +159,7 @@ FORMS = {
     "the whole module skipped": "import pytest\npytest.importorskip('nothing_like_it')\nfrom solution import f\ndef test_a():\n    assert f(1) == 2\n",
     "a module that fails": "from solution import f\nassert f(1) == 2\ndef test_a():\n    assert f(2) == 3\n",
     "a module loaded anew": "import importlib\nimport textwrap\nfrom solution import f\ndef test_a():\n    importlib.reload(textwrap)\n    assert f(1) == 2\n",
+    "a call of many lines": "import unittest\nfrom solution import f\nclass A(unittest.TestCase):\n    def test_a(self):\n        self.assertRaises(\n            TypeError,\n            f, 'x')\n        self.assertEqual(f(1),\n            2)\n",
     "a missing name": "from solution import g\ndef test_a():\n    assert g(2) == 3\n",
     "a missing fixture": "from solution import f\ndef test_a(nothing_like_it):\n    assert f(1) == 2\n",
     "an async test with no plug-in": "from solution import later\nasync def test_a():\n    assert await later(1) == 2\n",

@@ -170,6 +170,8 @@ class _Calls(ast.NodeTransformer):
             return node
         [made] = _parsed(f"{python_watch.NAME}.call({name!r})", node)
         assert isinstance(made, ast.Expr) and isinstance(made.value, ast.Call)
+        for inner in ast.walk(made.value.func):  # an error is placed where the method's name is
+            ast.copy_location(inner, node.func)
         made.value.args += [node.func, *node.args]
         made.value.keywords = node.keywords
         return made.value
