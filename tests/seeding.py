@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from holdfast.clock import SystemClock
 from holdfast.ids import new_id
 from holdfast.records import Event
 from holdfast.records.calls import CallEnd, CallStart, ProviderAttempt, SpendLimit
@@ -38,6 +39,11 @@ INSERT INTO approvals (id, run_id, title, tool, arguments, arguments_hash, asked
   expires_at, fallback, status, decided_at, decided_by, note)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'deny', ?, ?, ?, ?)
 """
+INSERT_WORKER = """
+INSERT INTO workers (id, pid, host, started_at, expires_at, boot, lease_until)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+INSERT_WAIT = "INSERT INTO waits (run_id, key, name, lane, match) VALUES (?, ?, ?, ?, ?)"
 
 
 class Seed:
@@ -68,8 +74,9 @@ class Seed:
 
     def worker(self, pid: int, host: str, age: float, lease: float = 12.0) -> str:
         id = new_id("wkr", at=self.now - age, entropy=self.entropy())
-        row = (id, pid, host, self.now - age, self.now + lease)
-        self.connection.execute("INSERT INTO workers VALUES (?, ?, ?, ?, ?)", row)
+        clock = SystemClock()
+        row = (id, pid, host, self.now - age, self.now + lease, clock.boot, clock.steady() + lease)
+        self.connection.execute(INSERT_WORKER, row)
         return id
 
     def limit(self, scope: str, usd: float | None = None, tokens: int | None = None) -> None:
@@ -442,7 +449,7 @@ class SeededRun:
         self.event("wait.created", key, {"name": name, "match": match, "deadline": self.at + limit})
         if seconds is None:
             row = (self.id, key, name, "", json.dumps(match))
-            self.seed.connection.execute("INSERT INTO waits VALUES (?, ?, ?, ?, ?)", row)
+            self.seed.connection.execute(INSERT_WAIT, row)
             return key
         self.at += seconds
         self.event("wait.received", key, {"message": 1, "event_id": "evt_1"}, payload)
