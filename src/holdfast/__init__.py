@@ -89,13 +89,13 @@ if TYPE_CHECKING:
         step,
         workflow,
     )
-    from holdfast.runtime.delivery import (
-        ReceivedEvent,
-        TimedOut,
-    )
     from holdfast.runtime.engine import (
         Engine,
         Failure,
+    )
+    from holdfast.runtime.outcomes import (
+        ReceivedEvent,
+        TimedOut,
     )
     from holdfast.runtime.retry import Backoff
     from holdfast.runtime.run_context import (
@@ -275,7 +275,7 @@ _HOMES = {
         "step",
         "workflow",
     ),
-    "runtime.delivery": (
+    "runtime.outcomes": (
         "ReceivedEvent",
         "TimedOut",
     ),

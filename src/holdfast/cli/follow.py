@@ -13,7 +13,7 @@ from holdfast.cli.view import step_line
 from holdfast.errors import NotFound, StoreError
 from holdfast.records import Event, Run, Step
 from holdfast.runtime.engine import Engine
-from holdfast.runtime.steps_view import steps_of
+from holdfast.runtime.step_records import steps_of
 
 PAUSE_SECONDS = 0.05
 """At least so long between two looks, and four times as long as a look takes: a fast run with a

@@ -25,7 +25,7 @@ from holdfast.ids import new_id
 from holdfast.records import Event, Run, Status
 from holdfast.runtime.bulk import MAY_BE, steer_all
 from holdfast.runtime.engine import Engine
-from holdfast.runtime.steps_view import steps_of
+from holdfast.runtime.step_records import steps_of
 from holdfast.store.base import RunFilter
 
 SHOWN_CHARACTERS = 300

@@ -19,7 +19,7 @@ from holdfast.cli import output
 from holdfast.cli.view import SYMBOLS, outcome, step_name
 from holdfast.place import current_store
 from holdfast.records import RUN_ENDS, RUN_RETRIED, RUN_STUCK, Event, Run, Step
-from holdfast.runtime.steps_view import steps_of
+from holdfast.runtime.step_records import steps_of
 from holdfast.store.inspection import Inspection
 from holdfast.store.inspection.doings import Spent, spent_by_step
 

@@ -33,9 +33,9 @@ from holdfast.runtime.bulk import BulkAction, BulkResult, steer_all
 from holdfast.runtime.codec import Codec, codec_for
 from holdfast.runtime.context import execution, step_context
 from holdfast.runtime.definitions import Workflow, find_workflow, registered, step
-from holdfast.runtime.delivery import EndedRun, outcome_of_run
 from holdfast.runtime.engine import Engine
-from holdfast.runtime.steps_view import steps_of
+from holdfast.runtime.outcomes import EndedRun, outcome_of_run
+from holdfast.runtime.step_records import steps_of
 from holdfast.store.base import Created, KeyPolicy, NewRun, Page, RunFilter
 
 P = ParamSpec("P")

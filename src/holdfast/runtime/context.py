@@ -19,8 +19,8 @@ from holdfast.current import CurrentStep
 from holdfast.durations import Duration, seconds
 from holdfast.errors import CodecError, NotInWorkflow, UsageError
 from holdfast.runtime.codec import codec_for
-from holdfast.runtime.delivery import ReceivedEvent, TimedOut
 from holdfast.runtime.loop import WorkflowLoop
+from holdfast.runtime.outcomes import ReceivedEvent, TimedOut
 from holdfast.runtime.run_context import RunContext
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from holdfast.runtime import guard
 from holdfast.runtime.active import ActiveRun
 from holdfast.runtime.definitions import Step, Workflow, find_workflow, registered
 from holdfast.runtime.loop import keep_generators
+from holdfast.runtime.notifications import Watchers
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.threads import Threads
-from holdfast.runtime.watch import Watchers
 from holdfast.store.base import Change, Claim, Created, NewRun, Store
 
 log = logging.getLogger("holdfast")

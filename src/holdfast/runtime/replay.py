@@ -36,7 +36,7 @@ from holdfast.records import (
     VALUE_PUBLISHED,
     Event,
 )
-from holdfast.runtime import delivery, failures, run_context
+from holdfast.runtime import failures, outcomes, run_context
 from holdfast.runtime.codec import MAX_BYTES, Codec
 from holdfast.runtime.commands import (
     Child,
@@ -204,7 +204,7 @@ class Execution:
         if future.done():
             return
         try:
-            future.set_result(delivery.value_of(command, event))
+            future.set_result(outcomes.value_of(command, event))
         except CodecError as error:
             if event.type != STEP_FAILED:
                 raise self._unreadable(command, error) from error
@@ -388,7 +388,7 @@ class Execution:
         command.facts["match"] = {}
         ended = await self._await(command)
         try:
-            return delivery.outcome_of_run(ended, result)
+            return outcomes.outcome_of_run(ended, result)
         except CodecError as error:
             self._divergence = self._divergence or self._unreadable(command, error)
             raise Diverged from error

@@ -33,8 +33,8 @@ from holdfast.runtime import ambient, failures
 from holdfast.runtime.codec import codec_for
 from holdfast.runtime.context import plain_match, required, step_context
 from holdfast.runtime.definitions import step
-from holdfast.runtime.delivery import ReceivedEvent, TimedOut
 from holdfast.runtime.engine import Engine
+from holdfast.runtime.outcomes import ReceivedEvent, TimedOut
 from holdfast.runtime.replay import Execution
 
 

@@ -16,7 +16,7 @@ from holdfast.errors import UsageError
 from holdfast.records import ErrorInfo, Event, Run, Step
 from holdfast.records.live import Published
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
-from holdfast.runtime.steps_view import steps_of
+from holdfast.runtime.step_records import steps_of
 from holdfast.server.replies import encoded
 from holdfast.store.inspection.calls import CallRow
 from holdfast.store.inspection.doings import Doings, Some, Sums

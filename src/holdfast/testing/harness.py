@@ -22,8 +22,8 @@ from holdfast.runtime import ambient
 from holdfast.runtime.client import start
 from holdfast.runtime.definitions import Step, Workflow
 from holdfast.runtime.engine import Engine
+from holdfast.runtime.notifications import Watchers
 from holdfast.runtime.settings import Settings
-from holdfast.runtime.watch import Watchers
 from holdfast.store.memory import MemoryDatabase, MemoryStore
 from holdfast.testing.clock import VirtualClock
 

@@ -17,7 +17,7 @@ from holdfast import get_run, open_engine
 from holdfast.gateway import default_gateway
 from holdfast.records import Step
 from holdfast.runtime.engine import Engine
-from holdfast.runtime.steps_view import steps_of
+from holdfast.runtime.step_records import steps_of
 from holdfast.sandbox import default_host
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.store.base import RunFilter

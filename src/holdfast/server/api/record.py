@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from holdfast.errors import NotFound
-from holdfast.runtime.steps_view import steps_of
+from holdfast.runtime.step_records import steps_of
 from holdfast.server import views
 from holdfast.server.asking import TheEngine, TheInspection, TheRun, TheSandboxes
 from holdfast.server.bodies import StrictRoute

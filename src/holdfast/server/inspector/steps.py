@@ -1,6 +1,6 @@
 """A run's steps, put together from its journal without payloads. Pure functions.
 
-Unlike `runtime.steps_view`, which gives records to programs, this keeps what a page draws: every
+Unlike `runtime.step_records`, which gives records to programs, this keeps what a page draws: every
 attempt with its error, what a retry of the run made void, where input and output are in the
 journal, and which round of a loop a step belongs to.
 """
