@@ -6,7 +6,7 @@ workers are not kept from writing. What a run's state does not allow is counted,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from holdfast.errors import Refused, UsageError
@@ -49,7 +49,7 @@ async def steer_all(
     result = BulkResult()
     if not wanted:
         return result
-    fitting = RunFilter(**{**where.__dict__, "status": wanted})
+    fitting = replace(where, status=wanted)
     cursor: str | None = None
     while True:
         # By id, downwards: a run whose state has changed is passed, none is met twice.

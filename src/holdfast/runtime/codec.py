@@ -105,7 +105,7 @@ class Codec:
                 hint=f"expected {_name(self.hint)}",
             ) from error
 
-    def _refusal(self, value: Any, path: str, error: ValueError) -> CodecError:
+    def _refusal(self, value: Any, path: str, error: ValueError | RecursionError) -> CodecError:
         where, culprit = _culprit(value, path)
         if isinstance(culprit, str):
             return CodecError(
@@ -400,7 +400,7 @@ def _difference(value: Any, decoded: Any, path: str) -> Difference | None:
     if isinstance(value, list | tuple | deque):
         ours, theirs = list(typing.cast("list[Any]", value)), list(decoded)
         if len(ours) != len(theirs):
-            return path, value, decoded
+            return path, typing.cast("Any", value), decoded
         pairs = zip(ours, theirs, strict=True)
         parts = ((f"{path}[{place}]", *pair) for place, pair in enumerate(pairs))
         return _first_difference(parts)
@@ -435,7 +435,7 @@ def _field_names(value: Any) -> list[str] | None:
     """The fields of a dataclass or model that are to come back; None for other values."""
     if dataclasses.is_dataclass(value):
         return [field.name for field in dataclasses.fields(value) if field.compare]
-    fields: dict[str, Any] | None = getattr(type(value), "model_fields", None)
+    fields: dict[str, Any] | None = getattr(typing.cast("Any", type(value)), "model_fields", None)
     if not isinstance(fields, dict):
         return None
     return [name for name, field in fields.items() if not field.exclude]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UsageError
@@ -68,7 +68,7 @@ class RetryRules:
 
 
 def _are_errors(errors: Any) -> bool:
-    kinds: tuple[Any, ...] = errors if isinstance(errors, tuple) else (errors,)
+    kinds = cast("tuple[Any, ...]", errors if isinstance(errors, tuple) else (errors,))
     return bool(kinds) and all(isinstance(k, type) and issubclass(k, BaseException) for k in kinds)
 
 
