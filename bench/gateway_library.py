@@ -21,7 +21,7 @@ def ours(url: str, store: str) -> Call:
     from holdfast.gateway.calls import generate_text
     from holdfast.gateway.config import GatewayConfig
     from holdfast.gateway.gateway import Gateway
-    from holdfast.store.ledger import SqliteLedger
+    from holdfast.store.sqlite.ledger import SqliteLedger
 
     config = GatewayConfig.from_dict({"providers": {"bench": {"base_url": url, "free": True}}})
     gateway = Gateway(config, ledger=SqliteLedger(store))

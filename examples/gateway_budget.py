@@ -9,7 +9,7 @@ import asyncio
 
 from holdfast.errors import BudgetExceeded
 from holdfast.gateway import Gateway, GatewayConfig, generate_text
-from holdfast.store.ledger import SqliteLedger
+from holdfast.store.sqlite.ledger import SqliteLedger
 
 CONFIG = {
     "budgets": [{"per": "day", "usd": "0.02"}],

@@ -20,9 +20,9 @@ from holdfast.ids import new_id
 from holdfast.records import Event
 from holdfast.records.calls import CallEnd, CallStart, ProviderAttempt, SpendLimit
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
-from holdfast.store import ledger_rows, ledger_spend, sandbox_rows, schema
-from holdfast.store.events import INLINE_BYTES, event_hash
-from holdfast.store.owners import Owner, owners_folder
+from holdfast.store.sqlite import ledger_rows, ledger_spend, sandbox_rows, schema
+from holdfast.store.sqlite.events import INLINE_BYTES, event_hash
+from holdfast.store.sqlite.process_locks import Owner, owners_folder
 
 INSERT_RUN = """
 INSERT INTO runs (id, workflow, version, key, parent_id, forked_from, status, due_at, owner,

@@ -15,7 +15,7 @@ from holdfast import Settings, sleep, start, step, workflow
 from holdfast.clock import SystemClock, boot_id
 from holdfast.ids import new_id
 from holdfast.runtime.engine import Engine
-from holdfast.store.memory import MemoryDatabase, MemoryStore
+from holdfast.store.sqlite.memory import MemoryDatabase, MemoryStore
 from holdfast.testing import Harness, VirtualClock
 
 

@@ -25,10 +25,10 @@ from holdfast.records import (
     Event,
     Worker,
 )
-from holdfast.store import queries
 from holdfast.store.base import Append, Change, Claim, NewRun, RunFilter, Store
-from holdfast.store.memory import MemoryDatabase, MemoryStore
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import queries
+from holdfast.store.sqlite.memory import MemoryDatabase, MemoryStore
+from holdfast.store.sqlite.store import SqliteStore
 
 Open = Callable[[str], Store]
 

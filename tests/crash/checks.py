@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from holdfast.records import COMMANDS, COMPLETIONS, RUN_ENDS, STEP_STARTED, Event
-from holdfast.store import events
+from holdfast.store.sqlite import events
 
 
 def journals(store: Path) -> dict[str, list[Event]]:

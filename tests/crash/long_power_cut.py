@@ -21,7 +21,7 @@ from crash.power import images, record
 from crash.worker import Nursery, Order
 from crash.workflows import EXPECTED
 from holdfast import StoreError
-from holdfast.store import schema
+from holdfast.store.sqlite import schema
 
 pytestmark = [
     pytest.mark.timeout(1800),

@@ -13,7 +13,7 @@ def deliver_before_commit() -> None:
     import asyncio
 
     from holdfast.store.base import Append
-    from holdfast.store.sqlite import SqliteStore
+    from holdfast.store.sqlite.store import SqliteStore
 
     append_to = SqliteStore.append
 
@@ -56,7 +56,7 @@ def deliver_out_of_order() -> None:
 
 def append_without_fence() -> None:
     """Let whoever asks write at the end of a journal."""
-    from holdfast.store import journal, projections
+    from holdfast.store.sqlite import journal, projections
 
     def append(tx: Any, append: Any) -> None:
         sql = "SELECT max(seq) FROM events WHERE run_id = ?"

@@ -17,8 +17,8 @@ from typing import Any
 from crash.worker import watch_answers
 from crash.workflows import WORKFLOWS
 from holdfast import Settings, list_runs, open_engine, start
-from holdfast.store import schema
-from holdfast.store.events import event_hash
+from holdfast.store.sqlite import schema
+from holdfast.store.sqlite.events import event_hash
 
 
 def _acknowledged(append: Any, error: Any) -> None:

@@ -190,7 +190,7 @@ def _watch_commits(boundaries: _Boundaries) -> None:
 
 
 def _commit_one_by_one() -> None:
-    from holdfast.store import writer
+    from holdfast.store.sqlite import writer
 
     def work(self: Any) -> None:
         while (batch := self._queue.get()) is not None:
@@ -203,7 +203,7 @@ def _commit_one_by_one() -> None:
 def _append_one_by_one() -> None:
     """Hand every event to the store by itself, though its run gave it several."""
     from holdfast.store.base import Append
-    from holdfast.store.sqlite import SqliteStore
+    from holdfast.store.sqlite.store import SqliteStore
 
     append_to = SqliteStore.append
 
@@ -223,7 +223,7 @@ def _append_one_by_one() -> None:
 
 def _note_acknowledgements(path: str) -> None:
     """Note every event that the store tells its run is safe, before the run acts on it."""
-    from holdfast.store.events import event_hash
+    from holdfast.store.sqlite.events import event_hash
 
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 

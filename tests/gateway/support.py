@@ -14,7 +14,7 @@ from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.keys import create_key
 from holdfast.gateway.service import server
-from holdfast.store.ledger import SqliteLedger
+from holdfast.store.sqlite.ledger import SqliteLedger
 
 PRICE = {"input": 1, "output": 2}
 

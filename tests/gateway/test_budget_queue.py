@@ -21,7 +21,7 @@ from holdfast.gateway.reply import Usage
 from holdfast.gateway.request import Request
 from holdfast.gateway.scripted import Fail, Say
 from holdfast.records.calls import CallEnd, CallStart, SpendLimit
-from holdfast.store.ledger import Begun, SqliteLedger
+from holdfast.store.sqlite.ledger import Begun, SqliteLedger
 from holdfast.testing.providers import FakeProvider
 from waiting import until
 

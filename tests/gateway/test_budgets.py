@@ -28,7 +28,7 @@ from holdfast.gateway.reply import Usage
 from holdfast.gateway.request import Request
 from holdfast.gateway.scripted import Fail, Say
 from holdfast.records.calls import SpendLimit
-from holdfast.store.ledger import SqliteLedger
+from holdfast.store.sqlite.ledger import SqliteLedger
 from holdfast.testing.providers import FakeProvider
 from waiting import until
 

@@ -238,7 +238,7 @@ async def test_a_replayed_stream_is_whole(gateway: Gateway) -> None:
 
 async def test_an_unknown_outcome_is_not_paid_again_by_itself(tmp_path: Any) -> None:
     from holdfast.records.calls import CallStart
-    from holdfast.store.ledger import SqliteLedger
+    from holdfast.store.sqlite.ledger import SqliteLedger
 
     store = tmp_path / "store.db"
     with FakeProvider(lambda _: "fresh") as fake:

@@ -243,7 +243,7 @@ from holdfast.errors import ProviderError
 from holdfast.gateway.calls import generate_text, stream_text
 from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.gateway import Gateway
-from holdfast.store.ledger import SqliteLedger
+from holdfast.store.sqlite.ledger import SqliteLedger
 
 async def main():
     config = json.loads(sys.argv[1])

@@ -18,7 +18,7 @@ from gateway.processes import GatewayProcess, client, end
 from gateway.support import fake_providers
 from holdfast.gateway.keys import create_key
 from holdfast.gateway.scripted import Fail, Say
-from holdfast.store.ledger import SqliteLedger
+from holdfast.store.sqlite.ledger import SqliteLedger
 from holdfast.testing.providers import FakeProvider
 from waiting import until
 

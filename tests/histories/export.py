@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 from holdfast.records import Event
-from holdfast.store import events
+from holdfast.store.sqlite import events
 
 
 def to_json(journal: list[Event]) -> str:

@@ -20,7 +20,7 @@ from holdfast.gateway import Say
 from holdfast.gateway.messages import ToolResultPart
 from holdfast.gateway.request import Request
 from holdfast.records import STEP_COMPLETED, STEP_STARTED
-from holdfast.store.ledger import SqliteLedger
+from holdfast.store.sqlite.ledger import SqliteLedger
 from holdfast.testing.providers import FakeProvider
 from loop.killed import Nursery, effects
 

@@ -195,7 +195,7 @@ async def test_sets_among_the_arguments_replay_whatever_their_order(harness: Har
     run = await start(flow, 50)
     await harness.until_blocked()
     reverse = "UPDATE events SET value = ?, hash = ? WHERE run_id = ? AND type = 'step.started'"
-    from holdfast.store.events import event_hash
+    from holdfast.store.sqlite.events import event_hash
 
     event = next(e for e in await run.events() if e.type == "step.started")
     import json

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.support import Service, make_gateway
 from holdfast.sandbox import AllowedHost, Host, MemoryObserver, Sandbox
-from holdfast.store.ledger import SqliteLedger
+from holdfast.store.sqlite.ledger import SqliteLedger
 from sandbox.support import require
 
 STOCK_CLIENT = """

@@ -18,8 +18,8 @@ from holdfast.errors import NotFound, SourceError
 from holdfast.records.sandboxes import SandboxRecord
 from holdfast.sandbox import AllowedHost, Ended, Host, Sandbox
 from holdfast.sandbox.spec import Limits, Spec
-from holdfast.store import sandbox_rows
-from holdfast.store.sandbox_writer import SandboxWriter
+from holdfast.store.sqlite import sandbox_rows
+from holdfast.store.sqlite.sandbox_writer import SandboxWriter
 from sandbox.support import create, observed, require, serving, shared_host, until
 
 

@@ -26,7 +26,7 @@ from holdfast.errors import RunCancelled, RunFailed
 from holdfast.records.sandboxes import PROCESS_DIED
 from holdfast.sandbox import AllowedHost, Host, Network, Sandbox, StoreObserver
 from holdfast.sandbox.entries import TAIL, shown, tail
-from holdfast.store.sandboxes import SandboxFilter, SandboxRecords
+from holdfast.store.sqlite.sandboxes import SandboxFilter, SandboxRecords
 from sandbox.support import serving, shared_host, until
 
 SECRET = "Bearer 5e5a-not-for-the-record"

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import start
 from holdfast.server import run_schemas, views
-from holdfast.store import schema
+from holdfast.store.sqlite import schema
 
 from . import jobs
 from .conftest import Server

@@ -16,8 +16,7 @@ from holdfast import start
 from holdfast.ids import new_id
 from holdfast.records.calls import CallEnd, CallStart
 from holdfast.server import touch
-from holdfast.store import ledger_rows, schema
-from holdfast.store.inspection import pulse
+from holdfast.store.sqlite import changes, ledger_rows, schema
 
 from . import jobs
 from .conftest import Frame, Server, until
@@ -45,7 +44,7 @@ class Records:
         assert ledger_rows.finish(self.connection, call_id, end, held, 0)
 
     def mark(self) -> str:
-        return pulse.mark(self.connection)
+        return changes.mark(self.connection)
 
 
 @pytest.fixture

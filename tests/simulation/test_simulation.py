@@ -12,9 +12,9 @@ from holdfast import HoldfastError, sleep, step, step_context, wait_for_event, w
 from holdfast.ids import derived_id
 from holdfast.records import COMPLETIONS, RUN_ENDS, Event
 from holdfast.runtime.definitions import Workflow
-from holdfast.store import events, journal, mailbox, ownership, projections
 from holdfast.store.base import Append, NewRun
-from holdfast.store.writer import Transaction
+from holdfast.store.sqlite import events, journal, leases, mailbox, projections
+from holdfast.store.sqlite.writer import Transaction
 from simulation.world import World
 
 SEEDS = 2000
@@ -93,7 +93,7 @@ def create(world: World, name: str, number: int) -> str:
     now = world.clock.time
     new = NewRun(run_id, name, "1", b"{}", {"seed": run_id}, now, now)
     tx = Transaction(world.database.connection)
-    ownership.create(tx, new, None, ownership.Moment(now, now, ""))
+    leases.create(tx, new, None, leases.Moment(now, now, ""))
     tx.flush()
     return run_id
 

@@ -19,7 +19,7 @@ from typing import Any
 from holdfast.runtime.definitions import Workflow
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.settings import Settings
-from holdfast.store.memory import MemoryDatabase, MemoryStore
+from holdfast.store.sqlite.memory import MemoryDatabase, MemoryStore
 
 SETTINGS = Settings(lease_seconds=6, sweep_seconds=2, idle_seconds=1, store_retry_seconds=0.3)
 

@@ -19,7 +19,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from holdfast.store import schema
+from holdfast.store.sqlite import schema
 
 OLD = 4
 

@@ -30,7 +30,7 @@ from holdfast import (
 )
 from holdfast.errors import CorruptEvent, SchemaTooNew, StoreFull, StoreReadOnly
 from holdfast.runtime import ambient
-from holdfast.store import events, schema
+from holdfast.store.sqlite import events, schema
 
 QUICK = Settings(sweep_seconds=0.05, store_retry_seconds=0.05)
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import Refused, StoreError
-from holdfast.store import schema
 from holdfast.store.base import Change
-from holdfast.store.writer import ThreadWriter, Transaction
+from holdfast.store.sqlite import schema
+from holdfast.store.sqlite.writer import ThreadWriter, Transaction
 
 INSERT = "INSERT INTO attributes VALUES ('run', ?, '1')"
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast.ids import new_id
-from holdfast.store import queries, schema
-from holdfast.store.inspection import Inspection, calls, journal, workers
-from holdfast.store.inspection.runs import (
-    Which,
+from holdfast.store.sqlite import call_views, journal_views, queries, schema, worker_views
+from holdfast.store.sqlite.inspection import Inspection
+from holdfast.store.sqlite.run_views import (
+    RunQuery,
     counts,
     matching,
     run_page,
@@ -82,19 +82,19 @@ def work(connection: sqlite3.Connection, question: Callable[[], Any]) -> int:
     return steps
 
 
-PAGES: dict[str, Callable[[Seed], Which]] = {
-    "all": lambda _: Which(),
-    "a workflow": lambda _: Which(workflow="flow_3"),
-    "a status": lambda _: Which(status=("failed",)),
-    "a status that nobody has": lambda _: Which(status=("stuck",)),
-    "several statuses": lambda _: Which(status=("queued", "pending", "running", "waiting")),
-    "a workflow and a status": lambda _: Which(workflow="flow_3", status=("failed",)),
-    "a workflow and a status nobody has": lambda _: Which(workflow="flow_3", status=("stuck",)),
-    "an attribute": lambda _: Which(attributes=(("customer", '"c7"'),)),
-    "the last hour": lambda seed: Which(since=seed.now - 3600),
-    "the last ten seconds": lambda seed: Which(since=seed.now - 10),
-    "a day that is past": lambda seed: Which(until=seed.now - 1500),
-    "children": lambda _: Which(parent="run_nobody"),
+PAGES: dict[str, Callable[[Seed], RunQuery]] = {
+    "all": lambda _: RunQuery(),
+    "a workflow": lambda _: RunQuery(workflow="flow_3"),
+    "a status": lambda _: RunQuery(status=("failed",)),
+    "a status that nobody has": lambda _: RunQuery(status=("stuck",)),
+    "several statuses": lambda _: RunQuery(status=("queued", "pending", "running", "waiting")),
+    "a workflow and a status": lambda _: RunQuery(workflow="flow_3", status=("failed",)),
+    "a workflow and a status nobody has": lambda _: RunQuery(workflow="flow_3", status=("stuck",)),
+    "an attribute": lambda _: RunQuery(attributes=(("customer", '"c7"'),)),
+    "the last hour": lambda seed: RunQuery(since=seed.now - 3600),
+    "the last ten seconds": lambda seed: RunQuery(since=seed.now - 10),
+    "a day that is past": lambda seed: RunQuery(until=seed.now - 1500),
+    "children": lambda _: RunQuery(parent="run_nobody"),
 }
 
 NONE = ("a status that nobody has", "a workflow and a status nobody has", "children")
@@ -133,22 +133,22 @@ def test_a_page_in_the_middle_costs_what_the_first_does(sizes: tuple[Seed, Seed]
     middle = connection.execute("SELECT id FROM runs ORDER BY id LIMIT 1 OFFSET 50000").fetchone()[
         0
     ]
-    first = work(connection, lambda: run_page(connection, Which(), 50))
-    assert work(connection, lambda: run_page(connection, Which(), 50, below=middle)) <= first * 2
-    assert work(connection, lambda: run_page(connection, Which(), 50, above=middle)) <= first * 2
+    first = work(connection, lambda: run_page(connection, RunQuery(), 50))
+    assert work(connection, lambda: run_page(connection, RunQuery(), 50, below=middle)) <= first * 2
+    assert work(connection, lambda: run_page(connection, RunQuery(), 50, above=middle)) <= first * 2
 
 
 def test_a_search_looks_at_a_bounded_number_of_runs_and_says_where_it_stopped(
     sizes: tuple[Seed, Seed],
 ) -> None:
     connection = sizes[1].connection
-    found = run_page(connection, Which(search="task number 99998"), 50)
+    found = run_page(connection, RunQuery(search="task number 99998"), 50)
     assert [row.run.attributes["task"] for row in found.rows] == ["task number 99998"]
-    missed = run_page(connection, Which(search="task number 77 "), 50)
+    missed = run_page(connection, RunQuery(search="task number 77 "), 50)
     assert missed.rows == []
     assert missed.searched_to is not None
     assert missed.older is not None
-    older = run_page(connection, Which(search='task number 77"'), 50, below=missed.older)
+    older = run_page(connection, RunQuery(search='task number 77"'), 50, below=missed.older)
     assert [row.run.attributes["task"] for row in older.rows] == ["task number 77"]
 
 
@@ -157,14 +157,14 @@ def test_the_pages_of_a_list_hold_each_run_once(seed: Seed) -> None:
     seen: list[str] = []
     below = None
     while True:
-        page = run_page(seed.connection, Which(), 50, below)
+        page = run_page(seed.connection, RunQuery(), 50, below)
         seen += [row.run.id for row in page.rows]
         below = page.older
         if below is None:
             break
     expected = [row[0] for row in seed.connection.execute("SELECT id FROM runs ORDER BY id DESC")]
     assert seen == expected
-    back = run_page(seed.connection, Which(), 50, above=expected[100])
+    back = run_page(seed.connection, RunQuery(), 50, above=expected[100])
     assert [row.run.id for row in back.rows] == expected[50:100]
 
 
@@ -177,7 +177,7 @@ def test_counts_are_kept_as_runs_come_and_change(seed: Seed) -> None:
     assert counts(seed.connection) == {"order": {"pending": 1, "completed": 1}}
     seed.connection.execute("DELETE FROM runs WHERE id = ?", (run.id,))
     assert counts(seed.connection) == {"order": {"pending": 1}}
-    assert run_page(seed.connection, Which(workflow="order"), 10).found == 1
+    assert run_page(seed.connection, RunQuery(workflow="order"), 10).found == 1
 
 
 def test_a_store_from_before_gets_its_counts_when_it_is_opened(
@@ -211,7 +211,7 @@ def test_filters_narrow_the_list(seed: Seed) -> None:
     connection = seed.connection
 
     def numbers(**which: Any) -> list[int]:
-        return [row.run.attributes["n"] for row in run_page(connection, Which(**which), 50).rows]
+        return [row.run.attributes["n"] for row in run_page(connection, RunQuery(**which), 50).rows]
 
     assert numbers(workflow="a", status=("failed",)) == [15, 5]
     assert numbers(attributes=(("half", "1"), ("n", "12"))) == [12]
@@ -220,7 +220,7 @@ def test_filters_narrow_the_list(seed: Seed) -> None:
     assert numbers(search="100% of 1") == [15, 10]
     assert numbers(search="0_x") == [10, 0]
     assert numbers(search="_x") == [15, 10, 5, 0]
-    ids = matching(connection, Which(workflow="a", status=("pending",)), 3)
+    ids = matching(connection, RunQuery(workflow="a", status=("pending",)), 3)
     found = [queries.get(connection, id) for id in ids]
     assert [run.attributes["n"] for run in found if run is not None] == [19, 17, 13]
 
@@ -231,12 +231,12 @@ def test_the_list_says_what_a_run_does_now(seed: Seed) -> None:
     run.step("charge", {}, 1, 1.0)
     key = run.open("ship", {})
     run.event("step.retrying", key, {"attempt": 1, "error": {}, "next_at": 0})
-    (row,) = run_page(seed.connection, Which(), 5).rows
+    (row,) = run_page(seed.connection, RunQuery(), 5).rows
     assert row.doing is not None
     assert (row.doing.name, row.doing.attempt) == ("ship", 2)
     assert row.input == b'{"item": "apple"}'
     run.event("step.completed", key, {}, 1)
-    (row,) = run_page(seed.connection, Which(), 5).rows
+    (row,) = run_page(seed.connection, RunQuery(), 5).rows
     assert row.doing is None
 
 
@@ -245,28 +245,28 @@ def test_a_journal_is_read_without_its_payloads(seed: Seed) -> None:
     run.begin()
     run.step("test", {"attempt": 2}, {"passed": False, "summary": "1 failed"}, 1.0)
     run.step("odd", {"attempt": "two"}, {"passed": "no"}, 1.0)
-    first, _, started, completed, odd, _ = journal.rows(seed.connection, run.id)
+    first, _, started, completed, odd, _ = journal_views.rows(seed.connection, run.id)
     assert first.size > 2_000_000
     assert started.round == 2
     assert (completed.passed, completed.summary) == (False, "1 failed")
     assert (odd.round, odd.passed) == (None, None)
-    piece = journal.payload(seed.connection, run.id, 1, 10, 5)
+    piece = journal_views.payload(seed.connection, run.id, 1, 10, 5)
     assert piece is not None
     assert (piece.data, piece.size, piece.is_whole) == (b"xxxxx", first.size, False)
-    assert journal.payload(seed.connection, run.id, 99, 0, 5) is None
+    assert journal_views.payload(seed.connection, run.id, 99, 0, 5) is None
 
 
 def test_what_is_summed_up_about_calls_is_read_from_the_index_alone(seed: Seed) -> None:
     for n in range(50):
         cost = None if n == 3 else 0.001
         seed.call("a/x", seed.now - n, 0.5 + n / 10, (100, 10), cost, reply="y" * 5000)
-    plan = seed.connection.execute("EXPLAIN QUERY PLAN " + calls.SUMS, (0,)).fetchall()
+    plan = seed.connection.execute("EXPLAIN QUERY PLAN " + call_views.SUMS, (0,)).fetchall()
     assert "COVERING INDEX calls_summed" in str(plan)
-    found = calls.sums(seed.connection, seed.now - 100)
+    found = call_views.sums(seed.connection, seed.now - 100)
     assert sum(each.calls for each in found) == 50
     assert sum(each.unpriced for each in found) == 1
     assert sum(each.cost for each in found) == 49_000_000
-    slices = calls.over_time(seed.connection, seed.now - 60, 30)
+    slices = call_views.over_time(seed.connection, seed.now - 60, 30)
     assert {each.index for each in slices} == {0, 1, 2}
     assert sum(each.calls for each in slices) == 50
 
@@ -279,7 +279,7 @@ def test_who_waits_for_a_worker_is_told(seed: Seed) -> None:
     worker = seed.worker(1, "here", 100)
     held = seed.run("report", 60, {})
     held.begin(worker)
-    found = workers.state(seed.connection, seed.now)
+    found = worker_views.state(seed.connection, seed.now)
     (due,) = [each for each in found.due if each.workflow == "order"]
     assert (due.runs, due.since, due.next_at) == (1, seed.now - 30, seed.now + 500)
     assert [(each.worker.id, [run.id for run in each.runs]) for each in found.workers] == [

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.store import creation, mailbox, schema
 from holdfast.store.base import NewRun
-from holdfast.store.memory import MemoryDatabase
-from holdfast.store.writer import Transaction
+from holdfast.store.sqlite import creation, mailbox, schema
+from holdfast.store.sqlite.memory import MemoryDatabase
+from holdfast.store.sqlite.writer import Transaction
 
 
 class Box:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import StoreError
-from holdfast.store import schema
+from holdfast.store.sqlite import schema
 
 PROGRAM = Path(__file__).with_name("opening.py")
 

@@ -16,10 +16,10 @@ import pytest
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.records.sandboxes import PROCESS_DIED, CommandRecord, EgressRecord, SandboxRecord
-from holdfast.store import sandbox_rows
-from holdfast.store.sandbox_writer import SandboxWriter
-from holdfast.store.sandboxes import SandboxFilter, SandboxRecords
-from holdfast.store.schema import connect, migrations, statements
+from holdfast.store.sqlite import sandbox_rows
+from holdfast.store.sqlite.sandbox_writer import SandboxWriter
+from holdfast.store.sqlite.sandboxes import SandboxFilter, SandboxRecords
+from holdfast.store.sqlite.schema import connect, migrations, statements
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BOX = SandboxRecord(
@@ -235,8 +235,8 @@ import os, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from store.test_sandbox_records import BOX, STARTED
-from holdfast.store import sandbox_rows
-from holdfast.store.sandbox_writer import SandboxWriter
+from holdfast.store.sqlite import sandbox_rows
+from holdfast.store.sqlite.sandbox_writer import SandboxWriter
 writer = SandboxWriter(Path(sys.argv[1]))
 writer.put(lambda c, owner: sandbox_rows.add_sandbox(c, owner, BOX))
 writer.put(lambda c, owner: sandbox_rows.add_command(c, owner, STARTED))

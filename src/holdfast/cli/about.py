@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast.records.calls import NANO
-from holdfast.store.inspection import Inspection, runs
-from holdfast.store.inspection.doings import Spent, spent_by_step
+from holdfast.store.sqlite import run_views
+from holdfast.store.sqlite.activity import Spent, spent_by_step
+from holdfast.store.sqlite.inspection import Inspection
 
 _TASKS = ("task", "issue", "prompt", "question", "message")
 """Arguments that say what is wanted in a person's words, as agents call them."""
@@ -57,7 +58,7 @@ async def about_runs(store: Path, ids: Sequence[str]) -> dict[str, About]:
 
 
 def _about(connection: sqlite3.Connection, run_id: str) -> About:
-    head = connection.execute(runs.INPUT, (run_id,)).fetchone()
+    head = connection.execute(run_views.INPUT, (run_id,)).fetchone()
     spent = sum(spent_by_step(connection, run_id).values(), Spent())
     return About(in_words((head and head[0]) or b""), spent)
 

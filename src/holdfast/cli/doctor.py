@@ -13,7 +13,7 @@ from holdfast.cli import output
 from holdfast.cli.configured import check_configuration
 from holdfast.cli.options import add_common, store_path
 from holdfast.errors import ConfigError, StoreError
-from holdfast.store.health import Health, examine
+from holdfast.store.sqlite.health import Health, examine
 
 OLDEST_SQLITE = (3, 35, 0)  # RETURNING
 

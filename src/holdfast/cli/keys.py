@@ -97,7 +97,7 @@ def run_revoke(options: argparse.Namespace) -> int:
 
 def _with_ledger(work: Callable[[Any], Awaitable[int]]) -> int:
     from holdfast.place import default_store
-    from holdfast.store.ledger import SqliteLedger
+    from holdfast.store.sqlite.ledger import SqliteLedger
 
     async def main() -> int:
         ledger = SqliteLedger(default_store())

@@ -11,8 +11,8 @@ from holdfast.cli.view import SYMBOLS
 from holdfast.place import current_store
 from holdfast.records import Step
 from holdfast.records.calls import NANO
-from holdfast.store.inspection import Inspection
-from holdfast.store.inspection.doings import Spent, spent_by_step
+from holdfast.store.sqlite.activity import Spent, spent_by_step
+from holdfast.store.sqlite.inspection import Inspection
 
 
 class Progress:

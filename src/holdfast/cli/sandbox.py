@@ -30,7 +30,7 @@ from holdfast.sandbox.control import as_json
 from holdfast.sandbox.settings import load
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.sandbox.state import default_state
-from holdfast.store.sandbox_pruning import Dropped, prune_store
+from holdfast.store.sqlite.sandbox_cleanup import Dropped, prune_store
 
 BACKENDS = ("microvm", "gvisor", "namespace")
 Handler = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]

@@ -55,7 +55,7 @@ async def _copy(options: argparse.Namespace, target: Path) -> None:
 
 
 def _info(options: argparse.Namespace) -> int:
-    from holdfast.store.health import examine
+    from holdfast.store.sqlite.health import examine
 
     health = examine(store_path(options))
     if not health.exists:

@@ -35,7 +35,7 @@ from holdfast.gateway.route import Candidate
 from holdfast.gateway.tally import Tally
 from holdfast.gateway.unbounded import refusal
 from holdfast.records.calls import CallEnd, CallStart
-from holdfast.store.ledger import Earlier
+from holdfast.store.sqlite.ledger import Earlier
 
 P = ParamSpec("P")
 _NO_CREDIT = ("insufficient_quota", "billing_not_active", "credit_balance_too_low")

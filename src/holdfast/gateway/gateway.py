@@ -34,7 +34,7 @@ from holdfast.gateway.work import CanonicalWork, OnEvent
 from holdfast.ids import new_id
 from holdfast.place import default_store, opened_store
 from holdfast.records.calls import NANO, CallEnd, CallStart
-from holdfast.store.ledger import Earlier, SqliteLedger
+from holdfast.store.sqlite.ledger import Earlier, SqliteLedger
 
 _STEPS_REMEMBERED = 4096
 

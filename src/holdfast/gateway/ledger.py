@@ -1,4 +1,4 @@
-"""What the gateway needs of a ledger; `holdfast.store.ledger` keeps one in SQLite."""
+"""What the gateway needs of a ledger; `holdfast.store.sqlite.ledger` keeps one in SQLite."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
-from holdfast.store.ledger import Begun, Earlier
-from holdfast.store.ledger_rates import Rate
+from holdfast.store.sqlite.ledger import Begun, Earlier
+from holdfast.store.sqlite.ledger_rates import Rate
 
 
 class Ledger(Protocol):

@@ -10,7 +10,7 @@ import asyncio
 
 from holdfast.gateway.ledger import Ledger
 from holdfast.gateway.providers import Provider
-from holdfast.store.ledger_rates import Rate
+from holdfast.store.sqlite.ledger_rates import Rate
 
 
 class Pace:

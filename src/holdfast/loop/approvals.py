@@ -27,7 +27,7 @@ from holdfast.records.approvals import Approval, ApprovalStatus, How, Verdict
 from holdfast.runtime import ambient
 from holdfast.runtime.context import execution, patched, step_context, wait_for_event
 from holdfast.runtime.definitions import Step, step
-from holdfast.store.approvals import DECIDED
+from holdfast.store.sqlite.approvals import DECIDED
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ from holdfast.runtime.replay import Cancelled, Completed, Continued, Execution, 
 from holdfast.runtime.run_context import RunContext
 from holdfast.runtime.steps import StepWork
 from holdfast.store.base import Append, Claim, Mail
-from holdfast.store.projections import TERMINATED
+from holdfast.store.sqlite.projections import TERMINATED
 
 if TYPE_CHECKING:
     from holdfast.runtime.engine import Engine

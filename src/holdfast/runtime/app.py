@@ -11,7 +11,7 @@ from holdfast.ids import new_id
 from holdfast.runtime import ambient
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.settings import Settings
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 
 @asynccontextmanager

@@ -52,7 +52,7 @@ from holdfast.runtime.continuation import ContinueAsNew
 from holdfast.runtime.definitions import Step, Workflow
 from holdfast.runtime.history import History, is_mark
 from holdfast.runtime.loop import WorkflowLoop, WorkflowTask, WorkflowTimer
-from holdfast.store.mailbox import END_OF
+from holdfast.store.sqlite.mailbox import END_OF
 
 
 @dataclass(frozen=True, slots=True)

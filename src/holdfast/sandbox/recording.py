@@ -3,7 +3,7 @@
 That is the store this process has open when a sandbox is made, or the one HOLDFAST_STORE names;
 where there is neither, nothing is recorded. What happens later to a sandbox goes where its
 beginning went, also if that store was closed meanwhile. Writing happens in a thread of the
-store's (`store/sandbox_writer.py`); here nothing blocks.
+store's (`store/sqlite/sandbox_writer.py`); here nothing blocks.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from holdfast import place
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
 from holdfast.sandbox.settings import load
-from holdfast.store import sandbox_rows
-from holdfast.store.sandbox_writer import SandboxWriter
+from holdfast.store.sqlite import sandbox_rows
+from holdfast.store.sqlite.sandbox_writer import SandboxWriter
 
 
 class StoreObserver:

@@ -45,8 +45,8 @@ from holdfast.server.refusals import refusal
 from holdfast.server.replies import from_http, unexpected
 from holdfast.server.security import HEADERS, Guard
 from holdfast.server.settings import ServerSettings
-from holdfast.store.inspection import Inspection
-from holdfast.store.sandboxes import SandboxRecords
+from holdfast.store.sqlite.inspection import Inspection
+from holdfast.store.sqlite.sandboxes import SandboxRecords
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 

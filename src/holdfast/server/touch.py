@@ -1,7 +1,7 @@
 """Touches: telling readers of the live feed of what changed outside the log.
 
 A model call that ends in the middle of a step, a command, a sandbox: none is an event. One task
-looks at the store's pulse, once for everybody and only while somebody asked for it, and wakes
+looks at the store's changes, once for everybody and only while somebody asked for it, and wakes
 those whose run was touched. A touch has no place in the log and is no record: it says that
 looking again is worth it. Several that come together are one.
 """
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast.errors import StoreError
-from holdfast.store.inspection.pulse import NAMES, Pulse, Touched
+from holdfast.store.sqlite.changes import NAMES, ChangeDetector, Changes
 
 log = logging.getLogger("holdfast")
 
@@ -52,7 +52,7 @@ class Touches:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._pulse: Pulse | None = None
+        self._pulse: ChangeDetector | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._looking = asyncio.Lock()
         self._watches: set[Watch] = set()
@@ -92,14 +92,14 @@ class Touches:
             try:
                 await self._look()
             except StoreError as error:
-                log.error("the store's pulse can't be read, trying again: %s", error)
+                log.error("the store's changes can't be read, trying again: %s", error)
                 await asyncio.sleep(AFTER_ERROR_SECONDS)
 
     async def _look(self) -> None:
         async with self._looking:
             if self._pulse is None or self._thread is None:
-                self._pulse = Pulse(self._path)
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-pulse")
+                self._pulse = ChangeDetector(self._path)
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-changes")
             if not self._pulse.has_changed():
                 return
             loop = asyncio.get_running_loop()
@@ -107,7 +107,7 @@ class Touches:
             if touched:
                 self._tell(touched)
 
-    def _tell(self, touched: Touched) -> None:
+    def _tell(self, touched: Changes) -> None:
         for watch in self._watches:
             run_id = watch.run_id
             watch.tell({k for k, runs in touched.items() if run_id is None or run_id in runs})

@@ -18,8 +18,8 @@ from holdfast.records.live import Published
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
 from holdfast.runtime.step_records import steps_of
 from holdfast.server.replies import encoded
-from holdfast.store.inspection.calls import CallRow
-from holdfast.store.inspection.doings import Doings, Some, Sums
+from holdfast.store.sqlite.activity import Activity, Page, Sums
+from holdfast.store.sqlite.call_views import CallRow
 
 SHOWN_BYTES = 64 * 1024
 """A larger payload is left out of lists and streams."""
@@ -83,7 +83,7 @@ def _put(shown: dict[str, Any], name: str, event: Event, value: bytes, limit: in
 def run_detail(
     run: Run,
     journal: Sequence[Event],
-    doings: Doings,
+    activity: Activity,
     published: Sequence[Published] = (),
     limit: int = SHOWN_BYTES,
 ) -> dict[str, Any]:
@@ -105,9 +105,9 @@ def run_detail(
     steps = steps_of(journal)
     pages = {
         "steps": step_page(steps, journal, None, PAGE, limit),
-        "calls": call_page(doings.calls),
-        "sandboxes": sandbox_page(doings.sandboxes),
-        "commands": command_page(doings.commands),
+        "calls": call_page(activity.calls),
+        "sandboxes": sandbox_page(activity.sandboxes),
+        "commands": command_page(activity.commands),
     }
     shown["more"] = {}
     for name, page in pages.items():
@@ -115,7 +115,7 @@ def run_detail(
         if page["after"] is not None:
             after = quote(page["after"], safe="")
             shown["more"][name] = f"/api/runs/{run.id}/{name}?after={after}"
-    shown["totals"] = {"steps": len(steps), **totals(doings.sums)}
+    shown["totals"] = {"steps": len(steps), **totals(activity.sums)}
     return shown
 
 
@@ -145,17 +145,17 @@ def step_page(
     return _page("steps", "key", (_step_json(step, values, limit) for step in chosen), more)
 
 
-def call_page(found: Some[CallRow]) -> dict[str, Any]:
+def call_page(found: Page[CallRow]) -> dict[str, Any]:
     """Model calls, without what was said in them."""
     return _page("calls", "id", map(call_json, found.rows), found.more)
 
 
-def sandbox_page(found: Some[SandboxRecord]) -> dict[str, Any]:
+def sandbox_page(found: Page[SandboxRecord]) -> dict[str, Any]:
     """Sandboxes of a run."""
     return _page("sandboxes", "id", map(sandbox_json, found.rows), found.more)
 
 
-def command_page(found: Some[CommandRecord]) -> dict[str, Any]:
+def command_page(found: Page[CommandRecord]) -> dict[str, Any]:
     """Commands in sandboxes, with the end of what they wrote."""
     return _page("commands", "id", map(command_json, found.rows), found.more)
 

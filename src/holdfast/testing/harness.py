@@ -24,7 +24,7 @@ from holdfast.runtime.definitions import Step, Workflow
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.notifications import Watchers
 from holdfast.runtime.settings import Settings
-from holdfast.store.memory import MemoryDatabase, MemoryStore
+from holdfast.store.sqlite.memory import MemoryDatabase, MemoryStore
 from holdfast.testing.clock import VirtualClock
 
 P = ParamSpec("P")

@@ -21,7 +21,7 @@ from holdfast.runtime.step_records import steps_of
 from holdfast.sandbox import default_host
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.store.base import RunFilter
-from holdfast.store.sandboxes import SandboxRecords
+from holdfast.store.sqlite.sandboxes import SandboxRecords
 
 KILLED_AT = [
     ("take_repo", "running", 1),

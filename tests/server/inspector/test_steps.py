@@ -8,7 +8,7 @@ from holdfast.records import Run
 from holdfast.server.inspector.actions import reuse
 from holdfast.server.inspector.outline import outline_of
 from holdfast.server.inspector.steps import StepView, opens_on, steps_of
-from holdfast.store.inspection.journal import Row
+from holdfast.store.sqlite.journal_views import Row
 
 
 class Journal:

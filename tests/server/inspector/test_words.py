@@ -16,8 +16,8 @@ from holdfast.server.inspector.payloads import SHOWN_TEXT, show
 from holdfast.server.inspector.statistics import by_model, percentile
 from holdfast.server.inspector.steps import StepView
 from holdfast.server.inspector.transcript import speech_of, story_of
-from holdfast.store.inspection.calls import Slice, Sum
-from holdfast.store.inspection.journal import Payload
+from holdfast.store.sqlite.call_views import Slice, Sum
+from holdfast.store.sqlite.journal_views import Payload
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from holdfast.errors import NotFound
 from holdfast.place import current_store
 from holdfast.sandbox import default_host
 from holdfast.sandbox.snapshots import get_snapshot, list_snapshots
-from holdfast.store.sandboxes import SandboxFilter, SandboxRecords
+from holdfast.store.sqlite.sandboxes import SandboxFilter, SandboxRecords
 
 _MOST = 1000
 

@@ -27,7 +27,7 @@ from holdfast.gateway.service.sink import BufferSink, ClientSink, Headers, Sink,
 from holdfast.gateway.service.work import HttpWork
 from holdfast.ids import new_id
 from holdfast.records.calls import CallStart, VirtualKey
-from holdfast.store.ledger import Earlier
+from holdfast.store.sqlite.ledger import Earlier
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 _MAX_KEY = 255

@@ -21,7 +21,7 @@ from holdfast.runtime.client import RunHandle, get_run, send_event
 from holdfast.server.inspector.loaded import Loaded, load
 from holdfast.server.inspector.pages import Page, inspection, seen, url
 from holdfast.server.inspector.steps import StepView
-from holdfast.store.inspection import journal as journal_of
+from holdfast.store.sqlite import journal_views as journal_of
 
 EDITABLE_BYTES = 64 * 1024
 

@@ -17,8 +17,8 @@ from holdfast.records.approvals import Approval
 from holdfast.server.inspector.pages import Page, inspection, mask, seen
 from holdfast.server.inspector.payloads import Field, Mask, fields_of, masked_value
 from holdfast.server.settings import ServerSettings
-from holdfast.store import approvals as found_in
-from holdfast.store.inspection import last_log
+from holdfast.store.sqlite import approvals as found_in
+from holdfast.store.sqlite.inspection import last_log
 
 SHOWN = 100
 

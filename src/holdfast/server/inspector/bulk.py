@@ -16,8 +16,8 @@ from holdfast.records import ENDED, Run
 from holdfast.runtime.client import get_run
 from holdfast.server.inspector.pages import Page, inspection, seen
 from holdfast.server.inspector.runs import GROUPS, given_of, status_of, which_of
-from holdfast.store import queries
-from holdfast.store.inspection import runs as found_in
+from holdfast.store.sqlite import queries
+from holdfast.store.sqlite import run_views as found_in
 
 MOST = 500
 """Runs cancelled by one request."""
@@ -47,7 +47,7 @@ def _chosen(connection: sqlite3.Connection, query: QueryParams) -> list[Run]:
     if not ids:
         which = which_of(query, time.time())
         if not which.status:
-            which = found_in.Which(
+            which = found_in.RunQuery(
                 which.workflow,
                 (*GROUPS["active"], "stuck"),
                 which.attributes,

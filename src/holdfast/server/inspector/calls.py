@@ -20,9 +20,9 @@ from holdfast.server.inspector import transcript
 from holdfast.server.inspector.code import highlight
 from holdfast.server.inspector.models import SPANS
 from holdfast.server.inspector.pages import Page, inspection, moment_of, whole
-from holdfast.store.inspection import calls as found_in
-from holdfast.store.inspection import last_log
-from holdfast.store.inspection.calls import CallFilter, CallRow
+from holdfast.store.sqlite import call_views as found_in
+from holdfast.store.sqlite.call_views import CallFilter, CallRow
+from holdfast.store.sqlite.inspection import last_log
 
 ROWS = 50
 

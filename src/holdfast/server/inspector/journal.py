@@ -17,7 +17,7 @@ from holdfast.server.inspector.pages import Page, inspection, mask, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.run import as_json, common, page_of, shown
 from holdfast.server.inspector.words import moment
-from holdfast.store.inspection import journal as journal_of
+from holdfast.store.sqlite import journal_views as journal_of
 
 EVENTS = 200
 """Events on one page."""

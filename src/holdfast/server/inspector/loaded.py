@@ -13,12 +13,12 @@ from holdfast.records.approvals import Approval
 from holdfast.records.live import Published
 from holdfast.server.inspector import outline, steps
 from holdfast.server.inspector.steps import StepView
-from holdfast.store import approvals, queries
-from holdfast.store.inspection import calls as calls_of
-from holdfast.store.inspection import journal as journal_of
-from holdfast.store.inspection import last_log
-from holdfast.store.inspection.calls import CallRow
-from holdfast.store.inspection.journal import Row
+from holdfast.store.sqlite import approvals, queries
+from holdfast.store.sqlite import call_views as calls_of
+from holdfast.store.sqlite import journal_views as journal_of
+from holdfast.store.sqlite.call_views import CallRow
+from holdfast.store.sqlite.inspection import last_log
+from holdfast.store.sqlite.journal_views import Row
 
 APPROVALS = 20
 

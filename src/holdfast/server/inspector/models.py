@@ -19,9 +19,9 @@ from holdfast.records.calls import NANO, Spend
 from holdfast.server.inspector import statistics
 from holdfast.server.inspector.chart import chart_of, slice_start, slice_width
 from holdfast.server.inspector.pages import Page, inspection
-from holdfast.store.inspection import calls as found_in
-from holdfast.store.inspection import last_log
-from holdfast.store.inspection.calls import Slice, Sum
+from holdfast.store.sqlite import call_views as found_in
+from holdfast.store.sqlite.call_views import Slice, Sum
+from holdfast.store.sqlite.inspection import last_log
 
 SPANS = {"1h": 3600.0, "24h": 86400.0, "7d": 604800.0, "30d": 2592000.0, "all": 0.0}
 SCOPES = 5

@@ -32,7 +32,8 @@ from holdfast.gateway.redact import Redactor
 from holdfast.server.gatekeeper import csrf_token
 from holdfast.server.inspector import words
 from holdfast.server.replies import Json, error_headers, error_reply
-from holdfast.store.inspection import Inspection, pulse
+from holdfast.store.sqlite import changes
+from holdfast.store.sqlite.inspection import Inspection
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -120,7 +121,7 @@ def add_page(router: APIRouter, path: str, handler: Handler) -> None:
         if not wants_page(request):
             return await as_json(request)
         # Asked before the page: what changes in between is told once more, not missed.
-        mark = await inspection(request).ask(pulse.mark)
+        mark = await inspection(request).ask(changes.mark)
         found = await handler(request)
         return found if isinstance(found, Response) else render(request, found, mark)
 

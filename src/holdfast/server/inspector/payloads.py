@@ -14,7 +14,7 @@ from typing import Any, cast
 from markupsafe import Markup
 
 from holdfast.server.inspector import code
-from holdfast.store.inspection.journal import Payload
+from holdfast.store.sqlite.journal_views import Payload
 
 SHOWN_BYTES = 64 * 1024
 """Of a payload; the rest is a link away."""

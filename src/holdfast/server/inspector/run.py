@@ -20,10 +20,10 @@ from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.runs import status_of
 from holdfast.server.inspector.steps import StepView
 from holdfast.server.inspector.words import summary
-from holdfast.store.inspection import journal as journal_of
-from holdfast.store.inspection import sandboxes
-from holdfast.store.inspection.calls import CallRow
-from holdfast.store.inspection.sandboxes import StepWork
+from holdfast.store.sqlite import journal_views as journal_of
+from holdfast.store.sqlite import sandbox_views
+from holdfast.store.sqlite.call_views import CallRow
+from holdfast.store.sqlite.sandbox_views import StepWork
 
 SHOWN = 200
 """Steps and calls that a run's JSON has; the API has pages of the others."""
@@ -96,7 +96,7 @@ def _panel(connection: sqlite3.Connection, loaded: Loaded, step: StepView, maske
         shown(connection, loaded.run.id, step.input_seq, masked),
         output,
         calls,
-        sandboxes.of_step(connection, loaded.run.id, step.key),
+        sandbox_views.of_step(connection, loaded.run.id, step.key),
         None if step.error is None else step.error.hint,
         loaded.steps.index(step),
     )

@@ -13,8 +13,8 @@ from holdfast.errors import UsageError
 from holdfast.records import Run, Status
 from holdfast.server.inspector.pages import Page, inspection, url, whole
 from holdfast.server.inspector.words import summary
-from holdfast.store.inspection import runs as found_in
-from holdfast.store.inspection.runs import COUNTED, RunPage, RunRow, Which
+from holdfast.store.sqlite import run_views as found_in
+from holdfast.store.sqlite.run_views import COUNTED, RunPage, RunQuery, RunRow
 
 ROWS = 50
 SPANS = {"1h": 3600.0, "24h": 86400.0, "7d": 604800.0, "30d": 2592000.0}
@@ -62,7 +62,7 @@ async def list_page(request: Request) -> Page:
     )
 
 
-def which_of(query: QueryParams, now: float) -> Which:
+def which_of(query: QueryParams, now: float) -> RunQuery:
     """The filter that an address stands for."""
     span = query.get("since") or ""
     if span and span not in SPANS:
@@ -77,7 +77,7 @@ def which_of(query: QueryParams, now: float) -> Which:
             raise UsageError(
                 f"{each[:50]!r} is no status", hint=f"one of {', '.join(get_args(Status))}"
             )
-    return Which(
+    return RunQuery(
         workflow=query.get("workflow") or None,
         status=tuple(dict.fromkeys(status)),
         attributes=tuple(_attribute(text) for text in query.getlist("attribute") if text),
@@ -121,7 +121,7 @@ def status_of(run: Run) -> str:
     return run.status
 
 
-def _groups(found: RunPage, which: Which) -> list[tuple[str, int]]:
+def _groups(found: RunPage, which: RunQuery) -> list[tuple[str, int]]:
     """How many runs there are by group of status: of the chosen workflow, or of all."""
     chosen = found.counts.get(which.workflow, {}) if which.workflow else {}
     if which.workflow is None:

@@ -15,9 +15,9 @@ from holdfast.errors import NotFound, UsageError
 from holdfast.sandbox.host import Host
 from holdfast.sandbox.sandbox import Sandbox
 from holdfast.server.inspector.pages import Page, inspection, seen, whole
-from holdfast.store.inspection import sandboxes as found_in
-from holdfast.store.inspection.sandboxes import SandboxDetail, SandboxRow
-from holdfast.store.sandboxes import SandboxRecords
+from holdfast.store.sqlite import sandbox_views as found_in
+from holdfast.store.sqlite.sandbox_views import SandboxDetail, SandboxRow
+from holdfast.store.sqlite.sandboxes import SandboxRecords
 
 ROWS = 50
 COMMANDS = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.store.inspection.calls import Sum
+from holdfast.store.sqlite.call_views import Sum
 
 GOOD = "completed"
 UNDER_WAY = "started"

@@ -14,8 +14,8 @@ from typing import Any
 from holdfast import records
 from holdfast.records import ErrorInfo, Run
 from holdfast.records.live import ANSWER, UPDATE
-from holdfast.store.approvals import DECIDED
-from holdfast.store.inspection.journal import Row
+from holdfast.store.sqlite.approvals import DECIDED
+from holdfast.store.sqlite.journal_views import Row
 
 KINDS = {
     records.STEP_STARTED: "step",

@@ -20,7 +20,7 @@ from holdfast.gateway.request import Request
 from holdfast.records import ErrorInfo
 from holdfast.server.inspector import code, payloads
 from holdfast.server.inspector.steps import StepView
-from holdfast.store.inspection.calls import CallRow
+from holdfast.store.sqlite.call_views import CallRow
 
 STEPS = 60
 """Steps on one page of a story."""

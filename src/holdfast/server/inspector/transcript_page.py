@@ -18,8 +18,8 @@ from holdfast.server.inspector.pages import Page, inspection, mask, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.steps import StepView
 from holdfast.server.inspector.transcript import Entry, Told
-from holdfast.store.inspection import calls as calls_of
-from holdfast.store.inspection import journal as journal_of
+from holdfast.store.sqlite import call_views as calls_of
+from holdfast.store.sqlite import journal_views as journal_of
 
 READ_BYTES = 8 * SHOWN_BYTES
 """A result larger than this is named, not told."""

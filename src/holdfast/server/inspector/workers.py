@@ -15,8 +15,8 @@ from holdfast import __version__
 from holdfast.runtime.engine import Engine
 from holdfast.server.inspector.pages import Page, inspection
 from holdfast.server.inspector.runs import status_of
-from holdfast.store import wake
-from holdfast.store.inspection import workers as found_in
+from holdfast.store.sqlite import wake
+from holdfast.store.sqlite import worker_views as found_in
 
 BEHIND_SECONDS = 2.0
 """A run that is due for longer than this waits for a worker that is not there."""

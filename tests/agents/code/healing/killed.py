@@ -17,7 +17,7 @@ from typing import Any
 from crash.worker import watch_answers
 from holdfast.cli.main import main
 from holdfast.records import STEP_COMPLETED, STEP_STARTED, Event
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 MOMENTS = ("begun", "done", "ended")
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import StoreError
-from holdfast.store.schema import as_store_error, connect
+from holdfast.store.sqlite.schema import as_store_error, connect
 
 T = TypeVar("T")
 BATCH = 256

@@ -6,9 +6,9 @@ import sqlite3
 from dataclasses import dataclass
 
 from holdfast.records import Run, Worker
-from holdfast.store import queries
-from holdfast.store.inspection import last_log
-from holdfast.store.inspection.runs import counts
+from holdfast.store.sqlite import queries
+from holdfast.store.sqlite.inspection import last_log
+from holdfast.store.sqlite.run_views import counts
 
 HELD = "SELECT id FROM runs WHERE owner = ? ORDER BY id DESC LIMIT ?"
 DUE = """

@@ -21,21 +21,21 @@ from holdfast.errors import HoldfastError, StoreError
 from holdfast.records import Chunk, Event, Run, Worker
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
 from holdfast.records.live import Published, UpdateRecord
-from holdfast.store import (
+from holdfast.store.base import Append, Change, Claim, Created, Mail, NewRun, Page, RunFilter
+from holdfast.store.sqlite import (
     approvals,
     events,
     journal,
+    leases,
     mailbox,
-    ownership,
     projections,
     queries,
+    run_control,
     schema,
-    steering,
     updates,
 )
-from holdfast.store.base import Append, Change, Claim, Created, Mail, NewRun, Page, RunFilter
-from holdfast.store.wake import Wake
-from holdfast.store.writer import ThreadWriter, Transaction, Writer
+from holdfast.store.sqlite.wake import Wake
+from holdfast.store.sqlite.writer import ThreadWriter, Transaction, Writer
 
 T = TypeVar("T")
 
@@ -136,16 +136,16 @@ class SqliteStore:
     # --- ownership ---
 
     async def create(self, new: NewRun, worker: Worker | None) -> Created:
-        return await self._write(lambda tx: ownership.create(tx, new, worker, self._moment()))
+        return await self._write(lambda tx: leases.create(tx, new, worker, self._moment()))
 
-    def _moment(self) -> ownership.Moment:
+    def _moment(self) -> leases.Moment:
         clock = self._clock
-        return ownership.Moment(clock.now(), clock.steady(), clock.boot)
+        return leases.Moment(clock.now(), clock.steady(), clock.boot)
 
     async def lost_workers(self, me: str) -> list[str]:
         """Workers whose process is gone, or whose lease has run out."""
         now = self._moment()
-        expired = await self._read(lambda c: ownership.expired(c, me, now))
+        expired = await self._read(lambda c: leases.expired(c, me, now))
         gone = self._wake.dead() if self._wake is not None else []
         return list(dict.fromkeys([*expired, *gone]))
 
@@ -153,16 +153,14 @@ class SqliteStore:
         self, worker: Worker, workflows: Sequence[str], limit: int, lost: Sequence[str]
     ) -> list[Claim]:
         now = self._moment()
-        claims = await self._write(
-            lambda tx: ownership.claim(tx, worker, workflows, limit, now, lost)
-        )
+        claims = await self._write(lambda tx: leases.claim(tx, worker, workflows, limit, now, lost))
         if self._wake is not None:
             self._wake.forget(lost)
         return claims
 
     async def renew(self, worker: Worker) -> None:
         def operation(tx: Transaction) -> str:
-            ownership.lease(tx, worker, self._moment())
+            leases.lease(tx, worker, self._moment())
             return schema.advance_mark(tx.connection)
 
         mark = await self._write(operation)
@@ -173,22 +171,22 @@ class SqliteStore:
         schema.keep_mark(self.path, mark)
 
     async def keep_due(self, before: float) -> None:
-        await self._write(lambda tx: ownership.keep_due(tx, before, self._clock.now()))
+        await self._write(lambda tx: leases.keep_due(tx, before, self._clock.now()))
 
     async def release(self, run_id: str, fence: int, due_at: float | None) -> bool:
         now = self._clock.now()
-        return await self._write(lambda tx: ownership.release(tx, run_id, fence, due_at, now))
+        return await self._write(lambda tx: leases.release(tx, run_id, fence, due_at, now))
 
     async def retire(self, worker_id: str) -> None:
-        await self._write(lambda tx: ownership.retire(tx, worker_id, self._clock.now()))
+        await self._write(lambda tx: leases.retire(tx, worker_id, self._clock.now()))
 
     async def next_due(self, me: str, workflows: Sequence[str]) -> float | None:
-        return await self._read(lambda c: ownership.next_due(c, me, workflows))
+        return await self._read(lambda c: leases.next_due(c, me, workflows))
 
     async def park(self, run_id: str, fence: int, facts: dict[str, Any], at: float) -> None:
         def operation(tx: Transaction) -> None:
-            ownership.check_fence(tx, run_id, fence)
-            steering.park(tx, run_id, facts, at)
+            leases.check_fence(tx, run_id, fence)
+            run_control.park(tx, run_id, facts, at)
 
         await self._write(operation)
 
@@ -222,16 +220,16 @@ class SqliteStore:
     async def request(
         self, run_id: str, kind: Literal["cancel", "pause", "terminate"], at: float
     ) -> None:
-        await self._write(lambda tx: steering.request(tx, run_id, kind, at))
+        await self._write(lambda tx: run_control.request(tx, run_id, kind, at))
 
     async def resume(self, run_id: str, at: float) -> None:
-        await self._write(lambda tx: steering.resume(tx, run_id, at))
+        await self._write(lambda tx: run_control.resume(tx, run_id, at))
 
     async def retry(self, run_id: str, at: float) -> None:
-        await self._write(lambda tx: steering.retry(tx, run_id, at))
+        await self._write(lambda tx: run_control.retry(tx, run_id, at))
 
     async def fork(self, new: NewRun, source: str, history: Sequence[Event]) -> Run:
-        await self._write(lambda tx: steering.fork(tx, new, source, history))
+        await self._write(lambda tx: run_control.fork(tx, new, source, history))
         return await self._existing(new.id)
 
     # --- approvals, and what must begin once ---
@@ -275,7 +273,7 @@ class SqliteStore:
         self, run_id: str, fence: int, stream: str, data: bytes, at: float, step: str, attempt: int
     ) -> int:
         def operation(tx: Transaction) -> int:
-            ownership.check_fence(tx, run_id, fence)
+            leases.check_fence(tx, run_id, fence)
             return projections.write_chunk(tx, run_id, stream, data, at, step, attempt)
 
         return await self._write(operation)

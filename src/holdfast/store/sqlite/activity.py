@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.errors import UsageError
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
-from holdfast.store import sandbox_rows
-from holdfast.store.inspection import calls as calls_in
-from holdfast.store.inspection.calls import CallRow
+from holdfast.store.sqlite import call_views as calls_in
+from holdfast.store.sqlite import sandbox_rows
+from holdfast.store.sqlite.call_views import CallRow
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ COMMANDS_OF = "SELECT count(*) FROM commands WHERE run_id = ?"
 
 
 @dataclass(frozen=True, slots=True)
-class Some(Generic[T]):
+class Page(Generic[T]):
     """A page, and whether there is more behind it."""
 
     rows: list[T]
@@ -90,18 +90,18 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Doings:
+class Activity:
     """The beginning of what a run did, and the sums of all of it."""
 
-    calls: Some[CallRow]
-    sandboxes: Some[SandboxRecord]
-    commands: Some[CommandRecord]
+    calls: Page[CallRow]
+    sandboxes: Page[SandboxRecord]
+    commands: Page[CommandRecord]
     sums: Sums
 
 
-def doings(connection: sqlite3.Connection, run_id: str, limit: int) -> Doings:
+def of_run(connection: sqlite3.Connection, run_id: str, limit: int) -> Activity:
     """The first page of each, and the sums."""
-    return Doings(
+    return Activity(
         calls(connection, run_id, None, limit),
         sandboxes(connection, run_id, None, limit),
         commands(connection, run_id, None, limit),
@@ -126,28 +126,28 @@ def spent_by_step(connection: sqlite3.Connection, run_id: str) -> dict[str, Spen
 
 def calls(
     connection: sqlite3.Connection, run_id: str, after: str | None, limit: int
-) -> Some[CallRow]:
+) -> Page[CallRow]:
     """A run's model calls."""
     ids, more = _ids(connection, (CALLS, CALL_AT), run_id, after, limit)
-    return Some([calls_in.row(connection, id) for id in ids], more)
+    return Page([calls_in.row(connection, id) for id in ids], more)
 
 
 def sandboxes(
     connection: sqlite3.Connection, run_id: str, after: str | None, limit: int
-) -> Some[SandboxRecord]:
+) -> Page[SandboxRecord]:
     """A run's sandboxes."""
     ids, more = _ids(connection, (SANDBOXES, SANDBOX_AT), run_id, after, limit)
     found = [sandbox_rows.sandbox(connection, id) for id in ids]
-    return Some([record for record in found if record is not None], more)
+    return Page([record for record in found if record is not None], more)
 
 
 def commands(
     connection: sqlite3.Connection, run_id: str, after: str | None, limit: int
-) -> Some[CommandRecord]:
+) -> Page[CommandRecord]:
     """The commands that a run had carried out in sandboxes."""
     ids, more = _ids(connection, (COMMANDS, COMMAND_AT), run_id, after, limit)
     found = [sandbox_rows.command(connection, id) for id in ids]
-    return Some([record for record in found if record is not None], more)
+    return Page([record for record in found if record is not None], more)
 
 
 def _ids(

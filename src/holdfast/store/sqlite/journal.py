@@ -8,9 +8,9 @@ append failed can leave a gap or a second version.
 from __future__ import annotations
 
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.store import projections
 from holdfast.store.base import Append
-from holdfast.store.writer import Transaction
+from holdfast.store.sqlite import projections
+from holdfast.store.sqlite.writer import Transaction
 
 CHECK_FENCE = """
 SELECT (SELECT max(seq) FROM events WHERE run_id = runs.id) FROM runs WHERE id = ? AND fence = ?

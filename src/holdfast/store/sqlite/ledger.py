@@ -19,12 +19,12 @@ from typing import TypeVar
 
 from holdfast.errors import BudgetExceeded, StoreError
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
-from holdfast.store import ledger_keys, ledger_queue, ledger_rates, ledger_rows, ledger_spend
-from holdfast.store.ledger_queue import Line, Waiter
-from holdfast.store.ledger_rates import Rate
-from holdfast.store.ledger_rows import Hold
-from holdfast.store.ledger_thread import LedgerThread
-from holdfast.store.owners import Owner, owners_folder
+from holdfast.store.sqlite import ledger_keys, ledger_queue, ledger_rates, ledger_rows, ledger_spend
+from holdfast.store.sqlite.ledger_queue import Line, Waiter
+from holdfast.store.sqlite.ledger_rates import Rate
+from holdfast.store.sqlite.ledger_rows import Hold
+from holdfast.store.sqlite.ledger_thread import LedgerThread
+from holdfast.store.sqlite.process_locks import Owner, owners_folder
 
 T = TypeVar("T")
 _Ending = Callable[[sqlite3.Connection], Sequence[str]]

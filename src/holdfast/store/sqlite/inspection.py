@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import StoreError
-from holdfast.store import schema
+from holdfast.store.sqlite import schema
 
 T = TypeVar("T")
 

@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.errors import StoreError
-from holdfast.store import sandbox_rows
-from holdfast.store.owners import Owner, is_free, owners_folder
-from holdfast.store.sandbox_pruning import prune
-from holdfast.store.schema import as_store_error, connect
+from holdfast.store.sqlite import sandbox_rows
+from holdfast.store.sqlite.process_locks import Owner, is_free, owners_folder
+from holdfast.store.sqlite.sandbox_cleanup import prune
+from holdfast.store.sqlite.schema import as_store_error, connect
 
 log = logging.getLogger("holdfast")
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
-from holdfast.store import sandbox_rows
-from holdfast.store.sandbox_rows import CommandPage, EgressPage, SandboxFilter, SandboxPage
-from holdfast.store.sandbox_writer import sweep
-from holdfast.store.schema import as_store_error, connect
+from holdfast.store.sqlite import sandbox_rows
+from holdfast.store.sqlite.sandbox_rows import CommandPage, EgressPage, SandboxFilter, SandboxPage
+from holdfast.store.sqlite.sandbox_writer import sweep
+from holdfast.store.sqlite.schema import as_store_error, connect
 
 __all__ = ["CommandPage", "EgressPage", "SandboxFilter", "SandboxPage", "SandboxRecords"]
 

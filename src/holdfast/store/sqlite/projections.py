@@ -34,11 +34,11 @@ from holdfast.records import (
     Event,
     Run,
 )
-from holdfast.store import chains, lanes, mailbox, queries, updates
-from holdfast.store import events as rows
 from holdfast.store.base import NewRun
-from holdfast.store.creation import create, existing, set_attributes
-from holdfast.store.writer import Transaction
+from holdfast.store.sqlite import chains, concurrency, mailbox, queries, updates
+from holdfast.store.sqlite import events as rows
+from holdfast.store.sqlite.creation import create, existing, set_attributes
+from holdfast.store.sqlite.writer import Transaction
 
 END = """
 UPDATE runs SET status = ?, error = ?, finished_at = ?, owner = NULL, due_at = NULL WHERE id = ?
@@ -151,7 +151,7 @@ def resume(tx: Transaction, run: Run, at: float) -> None:
         tx.execute(REVIVE, (at, run.id))
         tx.due = True
     else:
-        lanes.enter(tx, run.id, due_at or at, at)
+        concurrency.enter(tx, run.id, due_at or at, at)
 
 
 TERMINATED: Final = {
@@ -214,7 +214,7 @@ def _run_ended(tx: Transaction, event: Event) -> None:
     tx.ended[event.run_id] = event
     updates.run_ended(tx, event)
     mailbox.tell_waiting(tx, event.run_id)
-    lanes.admit_next(tx, event.run_id, event.at)
+    concurrency.admit_next(tx, event.run_id, event.at)
     if "handler" in facts:
         _create_once(tx, new_run_from(facts["handler"], event.at))
 

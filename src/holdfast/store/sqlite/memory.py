@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.clock import Clock
-from holdfast.store import schema
-from holdfast.store.sqlite import SqliteStore
-from holdfast.store.writer import InlineWriter
+from holdfast.store.sqlite import schema
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store.sqlite.writer import InlineWriter
 
 T = TypeVar("T")
 

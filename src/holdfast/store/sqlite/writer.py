@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from holdfast.errors import HoldfastError
 from holdfast.records import Event
 from holdfast.store.base import Change
-from holdfast.store.schema import as_store_error
+from holdfast.store.sqlite.schema import as_store_error
 
 EventRow = tuple[str, int, str, str, float, str, bytes | None, str | None, bytes]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from holdfast.errors import KeyUsed
 from holdfast.records import Status
-from holdfast.store import events, lanes
 from holdfast.store.base import NewRun
-from holdfast.store.writer import Transaction
+from holdfast.store.sqlite import concurrency, events
+from holdfast.store.sqlite.writer import Transaction
 
 BY_KEY = """
 SELECT id, finished_at FROM runs
@@ -62,7 +62,7 @@ def create(tx: Transaction, new: NewRun) -> Status:
 def insert_row(tx: Transaction, new: NewRun, forked_from: str | None) -> Status:
     """The run's row: admitted at once, or queued if its workflow or lane is full."""
     limits = (new.workflow, new.run_limit, new.lane, new.lane_limit)
-    status, admitted = lanes.place_for(tx, *limits, due=new.due_at <= new.created_at)
+    status, admitted = concurrency.place_for(tx, *limits, due=new.due_at <= new.created_at)
     tx.execute(
         INSERT,
         (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import StoreError
-from holdfast.store import schema, wake
+from holdfast.store.sqlite import schema, wake
 
 COUNTS = "SELECT status, count(*) FROM runs GROUP BY status ORDER BY status"
 WORKER_PREFIX = "wkr_"

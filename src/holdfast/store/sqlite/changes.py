@@ -1,4 +1,4 @@
-"""The pulse: what changed in the store that is not in the log of events.
+"""Change detection: what changed in the store that is not in the log of events.
 
 Model calls, sandboxes, commands and attempts to reach the network begin and end without an event;
 so do workers, and approvals are decided by people. `look` says of which runs, since the last look.
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.store.inspection import open_to_read
-from holdfast.store.schema import as_store_error
+from holdfast.store.sqlite.inspection import open_to_read
+from holdfast.store.sqlite.schema import as_store_error
 
 
 class Kind(NamedTuple):
@@ -89,7 +89,7 @@ class State:
         return any(run_id in self.open[name].values() for name in DOINGS)
 
 
-Touched = dict[str, set[str | None]]
+Changes = dict[str, set[str | None]]
 """By kind, the runs of which something began or ended; None: something of no run."""
 
 
@@ -108,9 +108,9 @@ def mark(connection: sqlite3.Connection) -> str:
     return state_of(connection).mark
 
 
-def touched(connection: sqlite3.Connection, before: State, now: State) -> Touched:
+def touched(connection: sqlite3.Connection, before: State, now: State) -> Changes:
     """What began or ended between two states, the second being that of this transaction."""
-    found: Touched = {}
+    found: Changes = {}
     for kind in KINDS:
         name, since = kind.name, before.newest[kind.name]
         runs: set[str | None] = set()
@@ -126,7 +126,7 @@ def touched(connection: sqlite3.Connection, before: State, now: State) -> Touche
     return found
 
 
-class Pulse:
+class ChangeDetector:
     """Looks, on a connection that nobody else uses."""
 
     def __init__(self, path: Path) -> None:
@@ -146,14 +146,14 @@ class Pulse:
         except sqlite3.OperationalError:
             return True  # locked for a moment; the look says what is wrong, if it lasts
 
-    def look(self) -> Touched:
+    def look(self) -> Changes:
         """What was touched since the last look; the first finds nothing."""
         try:
             return self._look()
         except sqlite3.Error as error:
             raise as_store_error(error, self._path) from error
 
-    def _look(self) -> Touched:
+    def _look(self) -> Changes:
         if self._connection is None:
             self._connection = open_to_read(self._path)
             self._connection.execute("PRAGMA busy_timeout = 0")

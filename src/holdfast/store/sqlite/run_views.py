@@ -10,8 +10,8 @@ from typing import Any
 
 from holdfast.ids import new_id
 from holdfast.records import COMMANDS, COMPLETIONS, STEP_CANCELLED, STEP_RETRYING, Run, Status
-from holdfast.store import queries
-from holdfast.store.inspection import last_log, marks
+from holdfast.store.sqlite import queries
+from holdfast.store.sqlite.inspection import last_log, marks
 
 COUNTED = 1000
 """Results are counted up to here; more is "over 1,000"."""
@@ -38,7 +38,7 @@ LAST_ID = "run_~"
 
 
 @dataclass(frozen=True)
-class Which:
+class RunQuery:
     """Which runs to list. Everything given must fit."""
 
     workflow: str | None = None
@@ -100,7 +100,7 @@ class RunPage:
 
 def run_page(
     connection: sqlite3.Connection,
-    which: Which,
+    which: RunQuery,
     limit: int,
     below: str | None = None,
     above: str | None = None,
@@ -163,12 +163,12 @@ def doing_now(connection: sqlite3.Connection, run_id: str) -> Doing | None:
 _TAKES_TIME = frozenset({"step.started", "timer.set", "wait.created", "child.started"})
 
 
-def matching(connection: sqlite3.Connection, which: Which, limit: int) -> list[str]:
+def matching(connection: sqlite3.Connection, which: RunQuery, limit: int) -> list[str]:
     """Ids of the runs that fit, newest first."""
     return _ids(connection, which, limit, None, None, _bottom(connection, which, None))
 
 
-def _bottom(connection: sqlite3.Connection, which: Which, below: str | None) -> str | None:
+def _bottom(connection: sqlite3.Connection, which: RunQuery, below: str | None) -> str | None:
     """The oldest run that a search looks at, if there are more."""
     if not which.search:
         return None
@@ -176,7 +176,7 @@ def _bottom(connection: sqlite3.Connection, which: Which, below: str | None) -> 
     return None if row is None else str(row[0])
 
 
-def _found(connection: sqlite3.Connection, which: Which) -> int | None:
+def _found(connection: sqlite3.Connection, which: RunQuery) -> int | None:
     if which.search:
         return None
     if which.is_plain:
@@ -193,7 +193,7 @@ def _found(connection: sqlite3.Connection, which: Which) -> int | None:
 
 def _ids(
     connection: sqlite3.Connection,
-    which: Which,
+    which: RunQuery,
     limit: int,
     below: str | None,
     above: str | None,
@@ -241,7 +241,7 @@ def _ids(
     return [row[0] for row in connection.execute(sql, (*values, limit))]
 
 
-def _source(connection: sqlite3.Connection, which: Which) -> str:
+def _source(connection: sqlite3.Connection, which: RunQuery) -> str:
     """The table, by the index that bounds the walk best."""
     if which.since is not None:
         found = connection.execute(IN_SPAN, (which.since, NARROW + 1)).fetchone()[0]

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.store.schema import as_store_error, connect
+from holdfast.store.sqlite.schema import as_store_error, connect
 
 AT_ONCE = 500
 

@@ -1,4 +1,4 @@
-"""The pulse: every begin and end that is not in the log, of the right run, and nothing else."""
+"""Change detection: every begin and end that is not in the log, of the right run, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.inspection.pulse import NAMES, Pulse, mark
+from holdfast.store.sqlite.changes import NAMES, ChangeDetector, mark
 from seeding import Seed
 
 
@@ -22,8 +22,8 @@ def seed(tmp_path: Path) -> Iterator[Seed]:
 
 
 @pytest.fixture
-def pulse(seed: Seed) -> Iterator[Pulse]:
-    made = Pulse(seed.path)
+def detector(seed: Seed) -> Iterator[ChangeDetector]:
+    made = ChangeDetector(seed.path)
     made.look()
     yield made
     made.close()
@@ -78,67 +78,73 @@ END = {
 
 
 @pytest.mark.parametrize("kind", BEGIN)
-def test_a_begin_is_seen_once(seed: Seed, pulse: Pulse, kind: str) -> None:
+def test_a_begin_is_seen_once(seed: Seed, detector: ChangeDetector, kind: str) -> None:
     BEGIN[kind](seed, "run_1")
-    assert pulse.look() == {kind: {"run_1"}}
-    assert pulse.look() == {}
+    assert detector.look() == {kind: {"run_1"}}
+    assert detector.look() == {}
 
 
 @pytest.mark.parametrize("kind", END)
-def test_an_end_is_seen_once(seed: Seed, pulse: Pulse, kind: str) -> None:
+def test_an_end_is_seen_once(seed: Seed, detector: ChangeDetector, kind: str) -> None:
     BEGIN[kind](seed, "run_1")
-    pulse.look()
+    detector.look()
     seed.connection.execute(END[kind])
-    assert pulse.look() == {kind: {"run_1"}}
-    assert pulse.look() == {}
+    assert detector.look() == {kind: {"run_1"}}
+    assert detector.look() == {}
 
 
-def test_a_call_that_began_and_ended_between_two_looks_is_seen(seed: Seed, pulse: Pulse) -> None:
+def test_a_call_that_began_and_ended_between_two_looks_is_seen(
+    seed: Seed, detector: ChangeDetector
+) -> None:
     run = seed.run("flow", 1.0, {})
-    pulse.look()
+    detector.look()
     with seed.connection:
         seed.connection.execute("BEGIN")
         seed.call("a/b", seed.now, 1.0, (1, 1), 0.1, run=run)
-    assert pulse.look() == {"calls": {run.id}}
+    assert detector.look() == {"calls": {run.id}}
 
 
-def test_a_call_that_is_under_way_is_seen_to_end(seed: Seed, pulse: Pulse) -> None:
+def test_a_call_that_is_under_way_is_seen_to_end(seed: Seed, detector: ChangeDetector) -> None:
     seed.call("a/b", seed.now, 1.0, (1, 1), 0.1)
     seed.connection.execute("UPDATE calls SET status = 'started', run_id = 'run_1'")
-    pulse.look()
+    detector.look()
     seed.connection.execute("UPDATE calls SET status = 'failed'")
-    assert pulse.look() == {"calls": {"run_1"}}
+    assert detector.look() == {"calls": {"run_1"}}
 
 
-def test_a_worker_that_comes_or_goes_is_seen_but_not_its_lease(seed: Seed, pulse: Pulse) -> None:
+def test_a_worker_that_comes_or_goes_is_seen_but_not_its_lease(
+    seed: Seed, detector: ChangeDetector
+) -> None:
     seed.worker(1, "here", 1.0)
-    assert pulse.look() == {"workers": {None}}
+    assert detector.look() == {"workers": {None}}
     seed.connection.execute("UPDATE workers SET expires_at = expires_at + 10")
-    assert pulse.look() == {}
+    assert detector.look() == {}
     seed.connection.execute("DELETE FROM workers")
-    assert pulse.look() == {"workers": {None}}
+    assert detector.look() == {"workers": {None}}
 
 
-def test_only_what_another_connection_wrote_is_a_change(seed: Seed, pulse: Pulse) -> None:
-    assert not pulse.has_changed()
+def test_only_what_another_connection_wrote_is_a_change(
+    seed: Seed, detector: ChangeDetector
+) -> None:
+    assert not detector.has_changed()
     seed.worker(1, "here", 1.0)
-    assert pulse.has_changed()
-    pulse.look()
-    assert not pulse.has_changed()
+    assert detector.has_changed()
+    detector.look()
+    assert not detector.has_changed()
 
 
-def test_events_of_the_log_are_no_touch(seed: Seed, pulse: Pulse) -> None:
+def test_events_of_the_log_are_no_touch(seed: Seed, detector: ChangeDetector) -> None:
     seed.run("flow", 1.0, {}).step("work", {}, 1, 1.0)
-    assert pulse.look() == {}
+    assert detector.look() == {}
 
 
-def test_rows_that_were_numbered_anew_hide_nothing(seed: Seed, pulse: Pulse) -> None:
+def test_rows_that_were_numbered_anew_hide_nothing(seed: Seed, detector: ChangeDetector) -> None:
     for _ in range(3):
         an_attempt(seed, "run_1")
-    pulse.look()
+    detector.look()
     seed.connection.execute("DELETE FROM egress")
     an_attempt(seed, "run_2")
-    assert pulse.look() == {"egress": {"run_2"}}
+    assert detector.look() == {"egress": {"run_2"}}
 
 
 def test_a_mark_is_another_whenever_something_was_touched(seed: Seed) -> None:
@@ -154,14 +160,14 @@ def test_a_mark_is_another_whenever_something_was_touched(seed: Seed) -> None:
 
 
 def test_a_look_at_a_store_that_rests_reads_no_table(
-    seed: Seed, pulse: Pulse, monkeypatch: pytest.MonkeyPatch
+    seed: Seed, detector: ChangeDetector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    assert isinstance(pulse._connection, sqlite3.Connection)
-    pulse._connection.set_trace_callback(asked.append)
+    assert isinstance(detector._connection, sqlite3.Connection)
+    detector._connection.set_trace_callback(asked.append)
     for _ in range(3):
-        pulse.look()
+        detector.look()
     assert asked == ["PRAGMA data_version"] * 3
     seed.worker(1, "here", 1.0)
-    pulse.look()
+    detector.look()
     assert len(asked) > 4 + len(NAMES)

@@ -9,9 +9,9 @@ Whoever waits for the end of the old run waits for that of the new one.
 from __future__ import annotations
 
 from holdfast.records import Event
-from holdfast.store import creation, queries
 from holdfast.store.base import NewRun
-from holdfast.store.writer import Transaction
+from holdfast.store.sqlite import creation, queries
+from holdfast.store.sqlite.writer import Transaction
 
 HANDED_ON = "SELECT run_limit, lane, lane_limit, first_message FROM runs WHERE id = ?"
 LEAVE = "UPDATE runs SET continued_as = ?, chain = coalesce(chain, id) WHERE id = ?"

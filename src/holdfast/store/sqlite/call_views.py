@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.records.calls import Call, Spend, SpendLimit
-from holdfast.store import ledger_rows
-from holdfast.store.inspection import last_log
+from holdfast.store.sqlite import ledger_rows
+from holdfast.store.sqlite.inspection import last_log
 
 COLUMNS = """
 SELECT id, status, model, provider, served, run_id, workflow, step, step_key, attempt, started_at,

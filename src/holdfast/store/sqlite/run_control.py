@@ -22,18 +22,18 @@ from holdfast.records import (
     Event,
     Run,
 )
-from holdfast.store import (
+from holdfast.store.base import NewRun
+from holdfast.store.sqlite import (
     approvals,
+    concurrency,
     creation,
     events,
-    lanes,
     mailbox,
     projections,
     queries,
     updates,
 )
-from holdfast.store.base import NewRun
-from holdfast.store.writer import Transaction
+from holdfast.store.sqlite.writer import Transaction
 
 LIMITS = "SELECT run_limit, lane, lane_limit FROM runs WHERE id = ?"
 REQUESTED = "SELECT 1 FROM inbox WHERE run_id = ? AND kind = ? LIMIT 1"
@@ -102,7 +102,7 @@ def retry(tx: Transaction, run_id: str, at: float) -> None:
     facts = {"void": void, "failed_seq": history[-1].seq}
     projections.write_unowned(tx, run.id, RUN_RETRIED, at, facts)
     tx.execute(NOT_BEGUN, (run_id,))
-    lanes.enter(tx, run_id, at, at)
+    concurrency.enter(tx, run_id, at, at)
     for event in history:
         if event.seq in void and event.type == CHILD_ENDED:
             _retry_child(tx, event.facts["run_id"], at)

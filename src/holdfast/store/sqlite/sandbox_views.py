@@ -11,9 +11,9 @@ from holdfast.records.sandboxes import (
     EgressRecord,
     SandboxRecord,
 )
-from holdfast.store import sandbox_rows
-from holdfast.store.inspection import last_log
-from holdfast.store.sandbox_rows import SandboxFilter
+from holdfast.store.sqlite import sandbox_rows
+from holdfast.store.sqlite.inspection import last_log
+from holdfast.store.sqlite.sandbox_rows import SandboxFilter
 
 DONE = """
 SELECT count(*), coalesce(sum(stdout_bytes + stderr_bytes), 0),

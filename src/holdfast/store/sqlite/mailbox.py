@@ -19,9 +19,9 @@ from typing import Any, Final, cast
 
 from holdfast.errors import CorruptEvent
 from holdfast.records import RUN_ENDS, Event, Message
-from holdfast.store import events, queries
 from holdfast.store.base import Mail
-from holdfast.store.writer import Transaction
+from holdfast.store.sqlite import events, queries
+from holdfast.store.sqlite.writer import Transaction
 
 END_OF: Final = "@run/"
 """Prefix of the wait for the end of a run."""

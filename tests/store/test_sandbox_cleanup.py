@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
-from holdfast.store import sandbox_rows
-from holdfast.store.sandbox_pruning import Dropped, prune, prune_store
-from holdfast.store.sandbox_writer import SandboxWriter
-from holdfast.store.schema import connect
+from holdfast.store.sqlite import sandbox_rows
+from holdfast.store.sqlite.sandbox_cleanup import Dropped, prune, prune_store
+from holdfast.store.sqlite.sandbox_writer import SandboxWriter
+from holdfast.store.sqlite.schema import connect
 
 NOW = datetime.now(UTC)
 DAY = 86_400.0

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from holdfast.errors import LeaseLost
 from holdfast.records import COMPLETIONS, Run, Worker
-from holdfast.store import creation, lanes, projections, queries
 from holdfast.store.base import Claim, Created, NewRun
-from holdfast.store.writer import Transaction
+from holdfast.store.sqlite import concurrency, creation, projections, queries
+from holdfast.store.sqlite.writer import Transaction
 
 LEASE = """
 INSERT INTO workers (id, pid, host, started_at, expires_at, boot, lease_until)
@@ -168,7 +168,7 @@ def claim(
 
 def _may_go_on(tx: Transaction, run_id: str, now: float) -> bool:
     """Whether a run that is due may be handed out: what was asked of it comes first."""
-    return projections.do_what_was_asked(tx, run_id, now) and lanes.admit(tx, run_id)
+    return projections.do_what_was_asked(tx, run_id, now) and concurrency.admit(tx, run_id)
 
 
 def _next_suspect(
