@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.sandbox import AllowedHost, Network
-from holdfast.sandbox.egress import addresses, openings, proxy
+from holdfast.sandbox.egress import addresses, protocol_detection, proxy
 from holdfast.sandbox.egress.authority import Authority
 from holdfast.sandbox.inside.attempts import leaves
 from holdfast.sandbox.inside.packets import parse
@@ -602,7 +602,7 @@ async def test_a_server_that_speaks_first_is_heard_and_answered(
     ],
 )
 def test_what_a_client_speaks_is_told_from_how_it_begins(data: bytes, opening: str | None) -> None:
-    assert openings.tell(data) == opening
+    assert protocol_detection.tell(data) == opening
 
 
 @given(st.binary(min_size=1, max_size=30), st.sampled_from(sorted(LATE)))
@@ -610,9 +610,9 @@ def test_no_request_is_another_protocol_however_it_is_cut(before: bytes, kind: s
     """Whatever part of a request has come: it is never passed on unread."""
     request = LATE[kind]
     for end in range(1, len(request) + 1):
-        assert openings.tell(request[:end]) is not openings.Opening.OTHER
+        assert protocol_detection.tell(request[:end]) is not protocol_detection.Opening.OTHER
     if before.strip(b" \t\r\n") == b"":
-        assert openings.tell(before + request) is not openings.Opening.OTHER
+        assert protocol_detection.tell(before + request) is not protocol_detection.Opening.OTHER
 
 
 async def test_a_flood_of_allowed_connections_does_not_fill_the_record(

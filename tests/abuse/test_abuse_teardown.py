@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox import Host, leftovers
+from holdfast.sandbox import Host, cleanup
 from sandbox.support import require, until
 
 PROGRAM = """
@@ -122,11 +122,11 @@ def test_a_record_from_before_a_reboot_is_removed_and_no_stranger_killed(tmp_pat
         record = {"pid": stranger.pid, "born": 1, "cgroups": ["/sys/fs/cgroup/none/sbx_gone"]}
         (folder / "sandboxes/sbx_old.json").write_text(json.dumps(record))
         (folder / "sandboxes/sbx_torn.json").write_text('{"pid": ')
-        assert leftovers.sweep(str(tmp_path)) == ["host_old"]
+        assert cleanup.sweep(str(tmp_path)) == ["host_old"]
         assert not folder.exists()
         assert stranger.poll() is None, "the pid is another process's now"
-        record["born"] = leftovers.start_time(stranger.pid)
-        leftovers.kill(record)
+        record["born"] = cleanup.start_time(stranger.pid)
+        cleanup.kill(record)
         assert stranger.wait(5) == -signal.SIGKILL, "void: it would not have been killed at all"
     finally:
         stranger.kill()

@@ -18,7 +18,7 @@ from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox import Host, Sandbox
 from holdfast.sandbox.base import Instance, Isolation, Probe, Standing
 from holdfast.sandbox.microvm import MicrovmBackend
-from holdfast.sandbox.probing import Probes
+from holdfast.sandbox.probes import Probes
 from holdfast.sandbox.spec import Spec
 from sandbox.support import require
 

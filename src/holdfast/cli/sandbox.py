@@ -25,7 +25,7 @@ from holdfast.durations import seconds
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.place import current_store
 from holdfast.records.sandboxes import SandboxRecord
-from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver, leftovers, remote
+from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver, cleanup, remote
 from holdfast.sandbox.control import as_json
 from holdfast.sandbox.settings import load
 from holdfast.sandbox.snapshots import list_snapshots
@@ -258,7 +258,7 @@ async def _stop(options: argparse.Namespace) -> int:
 
 
 async def _gc(options: argparse.Namespace) -> int:
-    swept = await asyncio.to_thread(leftovers.sweep, str(default_state()))
+    swept = await asyncio.to_thread(cleanup.sweep, str(default_state()))
     keep = load().keep_seconds if options.keep is None else seconds(options.keep)
     store = current_store()
     dropped = Dropped()

@@ -17,8 +17,8 @@ from typing import Literal
 from holdfast.errors import SandboxGone
 from holdfast.sandbox.channel import Channel
 from holdfast.sandbox.inside.frames import Header
-from holdfast.sandbox.metering import Use
 from holdfast.sandbox.results import CommandResult, Ended, Limit
+from holdfast.sandbox.usage import Use
 
 Stream = Literal["stdout", "stderr"]
 OnText = Callable[[str], None]

@@ -11,16 +11,15 @@ from holdfast.durations import Duration, seconds
 from holdfast.errors import CommandNotStarted, SandboxGone
 from holdfast.ids import new_id
 from holdfast.records.sandboxes import CommandRecord
-from holdfast.sandbox.arguments import check_arguments, checked_env, inside
 from holdfast.sandbox.base import Instance
 from holdfast.sandbox.channel import Channel, file_error
 from holdfast.sandbox.command import Command, Judge, OnText
 from holdfast.sandbox.entries import of_step, with_end
-from holdfast.sandbox.metering import Meter, Metering
 from holdfast.sandbox.namespace.view import WORKSPACE
 from holdfast.sandbox.observer import Observer
 from holdfast.sandbox.results import CommandResult, Ended, Limit
-from holdfast.sandbox.spec import DEFAULT_OUTPUT, Size, size
+from holdfast.sandbox.spec import DEFAULT_OUTPUT, Size, check_arguments, checked_env, inside, size
+from holdfast.sandbox.usage import Meter, Metering
 
 _GRACE = 5.0  # beyond a command's time limit, until the host ends the sandbox itself
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, SandboxGone, UsageError
 from holdfast.sandbox.inside import frames
-from holdfast.sandbox.metering import Meter
+from holdfast.sandbox.usage import Meter
 
 if TYPE_CHECKING:
     from holdfast.sandbox.host import Host

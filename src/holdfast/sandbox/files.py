@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from holdfast.sandbox.arguments import inside
 from holdfast.sandbox.channel import Channel
 from holdfast.sandbox.results import FileInfo
+from holdfast.sandbox.spec import inside
 
 MOST_READ = 64 * 1024 * 1024
 _MOST_ENTRIES = 200_000

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import SandboxError, SandboxUnavailable
-from holdfast.sandbox import leftovers, runtimes
+from holdfast.sandbox import cleanup, runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Standing, Usage
-from holdfast.sandbox.inside import attempts, frames, packing
+from holdfast.sandbox.inside import archive, attempts, frames
 from holdfast.sandbox.janitor import Janitor, command
 from holdfast.sandbox.namespace import cgroups, view
-from holdfast.sandbox.probing import try_out
+from holdfast.sandbox.probes import try_out
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder
 
@@ -85,7 +85,7 @@ class GvisorInstance:
             self._last = self.cgroup.usage()
             self.cgroup.close()
         for path in self.cgroup.paths if self.cgroup else ():
-            await asyncio.to_thread(leftovers.remove_cgroup, path, wait=5.0)
+            await asyncio.to_thread(cleanup.remove_cgroup, path, wait=5.0)
         await asyncio.to_thread(shutil.rmtree, self.bundle, ignore_errors=True)
         await asyncio.to_thread(_forget_container, self.root, self.id)
         self.folder.forget(self.id)
@@ -193,7 +193,7 @@ class GvisorBackend:
             "holdfast.sandbox.inside.standalone",
             "start",
             ports,
-            packing.LAYERED if spec.layers else "",
+            archive.LAYERED if spec.layers else "",
             attempts.WATCHED,
             *sorted(view.python_paths(self._runtimes)),
         )
@@ -245,8 +245,8 @@ class GvisorBackend:
         shared = f"size={spec.limits.disk},mode=1777"
         mounts.append(_mount("/dev/shm", "tmpfs", *shared.split(",")))  # noqa: S108
         if spec.layers:
-            mounts.append(_bind(spec.layers[0], packing.LAYER))
-            mounts.append(_mount(packing.UPPER, "tmpfs", f"size={spec.limits.disk}"))
+            mounts.append(_bind(spec.layers[0], archive.LAYER))
+            mounts.append(_mount(archive.UPPER, "tmpfs", f"size={spec.limits.disk}"))
             return mounts
         mounts += [_mount(path, "tmpfs", *own.split(",")) for path in (view.WORKSPACE, view.HOME)]
         mounts.append(_mount("/tmp", "tmpfs", *shared.split(",")))  # noqa: S108

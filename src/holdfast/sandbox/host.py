@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from holdfast import endings
 from holdfast.errors import NotFound, SandboxUnavailable, UsageError
 from holdfast.ids import new_id
-from holdfast.sandbox import leftovers
+from holdfast.sandbox import cleanup
 from holdfast.sandbox.base import Backend, Instance, Isolation, Probe, Standing
 from holdfast.sandbox.control import ControlServer
 from holdfast.sandbox.egress.authority import Authority
@@ -28,7 +28,7 @@ from holdfast.sandbox.microvm import MicrovmBackend
 from holdfast.sandbox.namespace.backend import NamespaceBackend
 from holdfast.sandbox.observer import Observer
 from holdfast.sandbox.pool import Pool
-from holdfast.sandbox.probing import Probes
+from holdfast.sandbox.probes import Probes
 from holdfast.sandbox.recording import StoreObserver
 from holdfast.sandbox.runtimes import DEFAULT_PACKAGES
 from holdfast.sandbox.settings import DEFAULT_POOL, BackendName, IsolationName, load
@@ -66,7 +66,7 @@ class Host:
         self._preferred: BackendName = backend
         self._floor = min_isolation
         self.state = Path(state) if state is not None else default_state()
-        self.swept = leftovers.sweep(str(self.state))
+        self.swept = cleanup.sweep(str(self.state))
         self.folder = HostFolder(self.state)
         self.observers: list[Observer] = []
         self.sandboxes: dict[str, Sandbox] = {}
@@ -248,7 +248,7 @@ class Host:
             sandbox.metering.look()
         for backend in self._backends.values():
             backend.close()
-        leftovers.clean(str(self.folder.path), wait=1.0)
+        cleanup.clean(str(self.folder.path), wait=1.0)
         for sandbox in list(self.sandboxes.values()):
             sandbox.write_off("its process ended")
         for observer in self.observers:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.sandbox import leftovers
+from holdfast.sandbox import cleanup
 
 BOOT = """
 import sys, types
@@ -62,7 +62,7 @@ def start() -> None:
     config = json.load(sys.stdin)
     ignore_the_terminal()
     wait_for_end(int(config["host_pid"]), int(config["alive_fd"]))
-    leftovers.clean(str(config["folder"]), wait=5.0)
+    cleanup.clean(str(config["folder"]), wait=5.0)
 
 
 class Janitor:

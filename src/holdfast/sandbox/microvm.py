@@ -25,7 +25,7 @@ from holdfast.sandbox import runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Standing, Usage
 from holdfast.sandbox.janitor import command
 from holdfast.sandbox.namespace import view
-from holdfast.sandbox.probing import try_out
+from holdfast.sandbox.probes import try_out
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder
 

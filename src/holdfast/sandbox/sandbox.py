@@ -22,28 +22,35 @@ from typing import Self, cast
 from holdfast.durations import Duration, seconds
 from holdfast.errors import NotFound, SandboxError, SandboxGone, SandboxUnavailable
 from holdfast.records.sandboxes import EgressRecord, SandboxRecord
-from holdfast.sandbox import keeping, remote
-from holdfast.sandbox.arguments import checked_env
+from holdfast.sandbox import remote
 from holdfast.sandbox.base import Backend, Instance, Usage
 from holdfast.sandbox.channel import Channel
 from holdfast.sandbox.command import Command, OnText
 from holdfast.sandbox.commands import TIME_LIMIT, Asked, Commands
 from holdfast.sandbox.egress import trust
+from holdfast.sandbox.egress.channel_relay import ChannelRelay
 from holdfast.sandbox.egress.proxy import Proxy
-from holdfast.sandbox.egress.relay import Relay
 from holdfast.sandbox.entries import of_step, shown
 from holdfast.sandbox.files import MOST_READ, Files
 from holdfast.sandbox.host import Host, default_host
-from holdfast.sandbox.metering import Metering
 from holdfast.sandbox.namespace.view import HOME, LOCALE, WORKSPACE
 from holdfast.sandbox.network import AllowedHost, Network
 from holdfast.sandbox.remote import RemoteInstance
 from holdfast.sandbox.results import CommandResult, Ended, FileInfo
 from holdfast.sandbox.runtimes import has_node
 from holdfast.sandbox.settings import BackendName, IsolationName
-from holdfast.sandbox.snapshots import Snapshot, get_snapshot
+from holdfast.sandbox.snapshots import Snapshot, get_snapshot, take_snapshot
 from holdfast.sandbox.sources import copy_in
-from holdfast.sandbox.spec import DEFAULT_OUTPUT, DEFAULT_TIMEOUT, Limits, Runtime, Size, Spec
+from holdfast.sandbox.spec import (
+    DEFAULT_OUTPUT,
+    DEFAULT_TIMEOUT,
+    Limits,
+    Runtime,
+    Size,
+    Spec,
+    checked_env,
+)
+from holdfast.sandbox.usage import Metering
 
 BASE_ENV = {
     "PATH": f"/opt/holdfast/bin:{HOME}/.local/bin:/usr/local/bin:/usr/bin:/bin",
@@ -81,7 +88,7 @@ class Sandbox:
             why_stopped=lambda: self._stopped_because,
         )
         self._proxy: Proxy | None = None
-        self._relay: Relay | None = None
+        self._relay: ChannelRelay | None = None
         self.record: SandboxRecord
 
     # ----------------------------------------------------------------------- life
@@ -181,7 +188,7 @@ class Sandbox:
         self._proxy = Proxy(self.id, self._instance.listeners, network, authority, self._egress)
         await self._proxy.start()
         if self._instance.relayed:
-            self._relay = Relay(self._channel, self._proxy)
+            self._relay = ChannelRelay(self._channel, self._proxy)
 
     def _egress(self, record: EgressRecord) -> None:
         known = replace(record, run_id=self.record.run_id)
@@ -349,7 +356,7 @@ class Sandbox:
         if isinstance(self._instance, RemoteInstance):
             answer = await remote.ask(self._channel, "snapshot", sandbox=self.id)
             return get_snapshot(self.host.state, str(answer["snapshot"]))
-        return await keeping.take(
+        return await take_snapshot(
             self.host.state, self.backend, self._instance, self._channel, self._spec
         )
 

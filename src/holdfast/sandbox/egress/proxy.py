@@ -20,10 +20,10 @@ from typing import cast
 
 from holdfast.records.sandboxes import EgressRecord
 from holdfast.sandbox.base import Listeners
-from holdfast.sandbox.egress import addresses, http, names, openings, tls
+from holdfast.sandbox.egress import addresses, http, names, protocol_detection, tls
+from holdfast.sandbox.egress.attempts import Attempts, PacketReader
 from holdfast.sandbox.egress.authority import Authority
-from holdfast.sandbox.egress.openings import Opening
-from holdfast.sandbox.egress.watch import Attempts, Watch
+from holdfast.sandbox.egress.protocol_detection import Opening
 from holdfast.sandbox.network import AllowedHost, Network
 
 _FIRST_NAME = int(ipaddress.IPv4Address("127.64.0.1"))
@@ -87,7 +87,7 @@ class Proxy:
         self._more: dict[tuple[str, int], _More] = {}
         self._last_refused = ("", 0.0)
         self._transport: asyncio.DatagramTransport | None = None
-        self._watch: Watch | None = None
+        self._watch: PacketReader | None = None
         asked = None if network.allow else self._asked_in_vain
         self._attempts = Attempts(frozenset(network.ports), self._unmet, asked)
 
@@ -105,7 +105,7 @@ class Proxy:
         for port, listener in self._listeners.connections.items():
             listener.setblocking(False)
             self._spawn(self._accept(port, listener))
-        self._watch = Watch(self._listeners.watch, self._attempts.packet)
+        self._watch = PacketReader(self._listeners.watch, self._attempts.packet)
 
     async def close(self) -> None:
         """End every connection, and write down what they came to."""
@@ -273,16 +273,16 @@ class Proxy:
 
     async def _check_server_name(self, connection: socket.socket, host: str) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + openings.DECIDE_LIMIT
+        deadline = loop.time() + protocol_detection.DECIDE_LIMIT
         while True:
-            data = connection.recv(openings.MOST, socket.MSG_PEEK)
+            data = connection.recv(protocol_detection.MOST, socket.MSG_PEEK)
             try:
                 hello = tls.parse(data)
                 break
             except tls.Malformed as error:
                 raise _No(f"TLS: {error}") from error
             except tls.Incomplete:
-                if loop.time() > deadline or len(data) >= openings.MOST:
+                if loop.time() > deadline or len(data) >= protocol_detection.MOST:
                     raise _No("TLS: a ClientHello that never ends") from None
                 await asyncio.sleep(0.01)
         if hello.server_name is not None and hello.server_name.lower().removesuffix(".") != host:
@@ -404,7 +404,7 @@ def _trusting(rule: AllowedHost) -> ssl.SSLContext:
 
 async def _look(connection: socket.socket, silence: float | None) -> Opening | None:
     try:
-        return await openings.look(connection, silence)
+        return await protocol_detection.look(connection, silence)
     except TimeoutError:
         raise _No("what the client speaks can't be told from how it begins") from None
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast.sandbox.inside import ahead, files, frames, memory, packing, zygote
+from holdfast.sandbox.inside import archive, files, frames, memory, prefork, zygote
 from holdfast.sandbox.inside.commands import Command
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Agent:
         self._oom_score_fd, self._memory = oom_score_fd, memory_limit
         self.commands_are = commands_are
         """The user commands become, where that is not who we are already."""
-        self.ahead = ahead.Ahead(self, wanted=forks_ahead)
+        self.ahead = prefork.Ahead(self, wanted=forks_ahead)
         self._next_look = 0.0
         self.relay: Relay | None = None
         self._reader, self._writer = reader, writer
@@ -120,7 +120,7 @@ class Agent:
         while True:
             self._flush(self._writer)
             spare = self.ahead.due and not self._commands and not self._out
-            events = self._poll.poll(ahead.LULL if spare else self._next_deadline())
+            events = self._poll.poll(prefork.LULL if spare else self._next_deadline())
             if spare and not events:
                 self.ahead.make()
             for fd, event in events:
@@ -261,7 +261,7 @@ class Agent:
         self._stream(key, pieces)
 
     def _do_pack(self, key: int, *_: object) -> None:
-        self._stream(key, packing.pack())
+        self._stream(key, archive.pack())
 
     def _stream(self, key: int, pieces: Iterator[bytes]) -> None:
         try:

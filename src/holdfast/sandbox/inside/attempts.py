@@ -19,7 +19,7 @@ WATCHED = "watched"
 _AT_ONCE = 32
 
 
-class Watch:
+class AttemptSender:
     """Raw sockets that see every packet of this network; none where the kernel has no such.
 
     Its filters may be accepted and ignored, so each packet is looked at here. gVisor answers a

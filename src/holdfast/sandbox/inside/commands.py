@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.sandbox.inside import starting
+from holdfast.sandbox.inside import spawn
 
 if TYPE_CHECKING:
     from holdfast.sandbox.inside.agent import Agent
@@ -42,13 +42,13 @@ class Command:
 
     def start(self, header: dict[str, Any]) -> None:
         """Fork; in the child, become the program. Raises OSError where it can't be started."""
-        order = starting.Order.of(header, self.agent.pythons, self.agent.commands_are)
+        order = spawn.Order.of(header, self.agent.pythons, self.agent.commands_are)
         out, err = os.pipe(), os.pipe()
         stdin = os.pipe() if header.get("stdin") else (os.open(os.devnull, os.O_RDONLY), None)
         theirs = (stdin[0], out[1], err[1])
         self.agent.set_oom_score(_EXPENDABLE)
         try:
-            self.pid = self.agent.ahead.take(order, theirs) or starting.start(order, theirs)
+            self.pid = self.agent.ahead.take(order, theirs) or spawn.start(order, theirs)
         except OSError:
             for fd in (out[0], err[0], stdin[1]):
                 if fd is not None:

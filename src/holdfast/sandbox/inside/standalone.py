@@ -12,7 +12,7 @@ import socket
 import stat
 import sys
 
-from holdfast.sandbox.inside import attempts, packing, zygote
+from holdfast.sandbox.inside import archive, attempts, zygote
 from holdfast.sandbox.inside.agent import Agent
 from holdfast.sandbox.inside.relay import Relay
 from holdfast.sandbox.namespace import linux
@@ -24,7 +24,7 @@ def start() -> None:
     """Entry point: arguments are the ports to relay (comma-separated, or empty), whether there is
     a snapshot to start from, whether to watch what leaves, and our names."""
     ports = [int(port) for port in sys.argv[1].split(",") if port]
-    layered = sys.argv[2] == packing.LAYERED
+    layered = sys.argv[2] == archive.LAYERED
     watched = sys.argv[3] == attempts.WATCHED
     pythons = frozenset(sys.argv[4:])
     # A socket goes both ways; where the two streams are pipes, each has its own.
@@ -34,7 +34,7 @@ def start() -> None:
     for fd in (0, 1, 2):
         os.dup2(silence, fd)
     os.close(silence)
-    leaving = attempts.Watch() if watched else None
+    leaving = attempts.AttemptSender() if watched else None
     listeners = _listen(ports) if ports else None
     if layered:
         _lay_over()
@@ -74,16 +74,16 @@ def start() -> None:
 
 def _lay_over() -> None:
     """Make the snapshot's folders writable, each change in the limited space above it."""
-    for number, root in enumerate(packing.ROOTS):
-        upper, work = f"{packing.UPPER}/{number}", f"{packing.UPPER}/{number}.work"
-        info = os.stat(f"{packing.LAYER}/{root}")
+    for number, root in enumerate(archive.ROOTS):
+        upper, work = f"{archive.UPPER}/{number}", f"{archive.UPPER}/{number}.work"
+        info = os.stat(f"{archive.LAYER}/{root}")
         for folder in (upper, work):
             os.mkdir(folder)
         os.chmod(upper, stat.S_IMODE(info.st_mode))
         os.chown(upper, _USER, _USER)
-        options = f"lowerdir={packing.LAYER}/{root},upperdir={upper},workdir={work}"
+        options = f"lowerdir={archive.LAYER}/{root},upperdir={upper},workdir={work}"
         linux.mount("overlay", f"/{root}", "overlay", linux.MS_NOSUID | linux.MS_NODEV, options)
-    for place in (packing.LAYER, packing.UPPER):
+    for place in (archive.LAYER, archive.UPPER):
         linux.umount(place)
 
 

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import SandboxError, SandboxUnavailable
-from holdfast.sandbox import janitor, leftovers, runtimes
+from holdfast.sandbox import cleanup, janitor, runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Standing, Usage
 from holdfast.sandbox.namespace import cgroups, launcher, processes
-from holdfast.sandbox.probing import try_out
+from holdfast.sandbox.probes import try_out
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder
 from holdfast.sandbox.waiting import readable
@@ -92,8 +92,8 @@ class NamespaceInstance:
             self._last = replace(whole, disk_used=self._last.disk_used)
             self.cgroup.close()
         for path in self.cgroup.paths if self.cgroup else ():
-            if not leftovers.remove_cgroup(path, wait=0.002):
-                await asyncio.to_thread(leftovers.remove_cgroup, path, wait=5.0)
+            if not cleanup.remove_cgroup(path, wait=0.002):
+                await asyncio.to_thread(cleanup.remove_cgroup, path, wait=5.0)
         self.folder.forget(self.id)
 
 
@@ -213,7 +213,7 @@ class NamespaceBackend:
                 "id": instance.id,
                 "backend": self.name,
                 "pid": instance.pid or None,
-                "born": leftovers.start_time(instance.pid) if instance.pid else None,
+                "born": cleanup.start_time(instance.pid) if instance.pid else None,
                 "cgroups": instance.cgroup.paths if instance.cgroup else [],
             },
         )

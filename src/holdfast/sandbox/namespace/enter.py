@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.sandbox.inside.agent import Agent
-from holdfast.sandbox.namespace import linux, watching
+from holdfast.sandbox.namespace import linux, packet_capture
 from holdfast.sandbox.namespace.view import GID, UID, own_os_folders
 
 _MASKED = (
@@ -185,7 +185,7 @@ def _listen(ports: list[int]) -> list[int]:
         listener.bind(("0.0.0.0", port))  # noqa: S104 - a network with nobody else in it
         listener.listen(128)
         fds.append(listener.detach())
-    return [*fds, *watching.open_sockets(questions=False)]
+    return [*fds, *packet_capture.open_sockets(questions=False)]
 
 
 def _only_watch() -> list[int]:
@@ -195,7 +195,7 @@ def _only_watch() -> list[int]:
     except OSError:
         return []  # it is refused one way or the other; here unseen
     _claim_ipv6()
-    return watching.open_sockets(questions=True)
+    return packet_capture.open_sockets(questions=True)
 
 
 def _claim_ipv6() -> None:

@@ -13,7 +13,7 @@ import signal
 import sys
 from typing import Any
 
-from holdfast.sandbox import leftovers
+from holdfast.sandbox import cleanup
 from holdfast.sandbox.janitor import command, ignore_the_terminal, wait_for_end
 from holdfast.sandbox.namespace import linux
 from holdfast.sandbox.namespace.view import LOCALE, Runtimes, build, inside_python, python_paths
@@ -46,7 +46,7 @@ def start() -> None:
     os.waitpid(pid, 0)
     linux.umount(view)
     if gone:
-        leftovers.clean(str(config["folder"]), wait=5.0)
+        cleanup.clean(str(config["folder"]), wait=5.0)
 
 
 def _own_mounts() -> None:

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from errno import EINVAL
 from typing import TYPE_CHECKING, NoReturn
 
-from holdfast.sandbox.inside import frames, starting
+from holdfast.sandbox.inside import frames, spawn
 
 if TYPE_CHECKING:
     from holdfast.sandbox.inside.agent import Agent
@@ -68,7 +68,7 @@ class Ahead:
         reading, writing = os.pipe()
         try:
             [(header, _)] = frames.Decoder().feed(frames.encode(_REHEARSAL))
-            order = starting.Order.of(header, self._agent.pythons, self._agent.commands_are)
+            order = spawn.Order.of(header, self._agent.pythons, self._agent.commands_are)
             _send(channel, order, (reading, writing, writing), rehearsal=True)
             channel.recv(1)
         except OSError:
@@ -77,7 +77,7 @@ class Ahead:
             os.close(reading)
             os.close(writing)
 
-    def take(self, order: starting.Order, streams: starting.Streams) -> int | None:
+    def take(self, order: spawn.Order, streams: spawn.Streams) -> int | None:
         """Have the child become a command; gives its pid, or None where there is no child.
 
         Raises OSError where the program can't be started.
@@ -106,7 +106,7 @@ class Ahead:
         self._close_all_but(channel.fileno())
         order, streams = _receive(channel)
         try:
-            starting.become(order, streams)
+            spawn.become(order, streams)
             if order.kind is None:
                 for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
                     signal.signal(number, signal.SIG_DFL)
@@ -126,8 +126,8 @@ class Ahead:
 
 def _send(
     channel: socket.socket,
-    order: starting.Order,
-    streams: starting.Streams,
+    order: spawn.Order,
+    streams: spawn.Streams,
     *,
     rehearsal: bool = False,
 ) -> None:
@@ -136,7 +136,7 @@ def _send(
     channel.sendall(message[sent:])
 
 
-def _receive(channel: socket.socket) -> tuple[starting.Order, starting.Streams]:
+def _receive(channel: socket.socket) -> tuple[spawn.Order, spawn.Streams]:
     """The order and its streams; a rehearsal is only answered."""
     decoder = frames.Decoder()
     held: list[int] = []
@@ -146,7 +146,7 @@ def _receive(channel: socket.socket) -> tuple[starting.Order, starting.Streams]:
         if not data:
             os._exit(0)  # the agent has gone
         for header, _ in decoder.feed(data):
-            order = starting.Order(**header["order"])
+            order = spawn.Order(**header["order"])
             if not header["rehearsal"]:
                 return order, (held[0], held[1], held[2])
             for fd in held:

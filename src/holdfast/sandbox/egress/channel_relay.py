@@ -19,7 +19,7 @@ _MOST = 128
 _MOST_WAITING = 4 * 1024 * 1024
 
 
-class Relay:
+class ChannelRelay:
     """Bridges one channel and one proxy."""
 
     def __init__(self, channel: Channel, proxy: Proxy) -> None:

@@ -59,7 +59,7 @@ class Attempts:
             self._seen(packet.address, packet.port, reason)
 
 
-class Watch:
+class PacketReader:
     """Reads one sandbox's raw sockets as long as they are open."""
 
     def __init__(self, sockets: tuple[socket.socket, ...], take: Callable[[bytes], None]) -> None:

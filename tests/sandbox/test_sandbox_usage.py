@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.sandbox import Host, Sandbox
 from holdfast.sandbox.base import Usage
-from holdfast.sandbox.metering import Metering, Use
 from holdfast.sandbox.namespace import processes
 from holdfast.sandbox.namespace.cgroups import Cgroup
+from holdfast.sandbox.usage import Metering, Use
 from sandbox.support import create
 
 MB = 1 << 20

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import SandboxError
 from holdfast.sandbox.inside import frames
-from holdfast.sandbox.packed import Unpacker
+from holdfast.sandbox.snapshots import Unpacker
 
 Told = tuple[dict[str, object], bytes]
 
