@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.clock import SystemClock
+from holdfast.clock import boot_id
 from holdfast.ids import new_id
 from holdfast.records import Event
 from holdfast.records.calls import CallEnd, CallStart, ProviderAttempt, SpendLimit
@@ -39,10 +39,13 @@ INSERT INTO approvals (id, run_id, title, tool, arguments, arguments_hash, asked
   expires_at, fallback, status, decided_at, decided_by, note)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'deny', ?, ?, ?, ?)
 """
+
+
 INSERT_WORKER = """
 INSERT INTO workers (id, pid, host, started_at, expires_at, boot, lease_until)
 VALUES (?, ?, ?, ?, ?, ?, ?)
 """
+INSERT_BLOB = "INSERT INTO blobs (run_id, hash, data) VALUES (?, ?, ?)"
 INSERT_WAIT = "INSERT INTO waits (run_id, key, name, lane, match) VALUES (?, ?, ?, ?, ?)"
 
 
@@ -74,8 +77,8 @@ class Seed:
 
     def worker(self, pid: int, host: str, age: float, lease: float = 12.0) -> str:
         id = new_id("wkr", at=self.now - age, entropy=self.entropy())
-        clock = SystemClock()
-        row = (id, pid, host, self.now - age, self.now + lease, clock.boot, clock.steady() + lease)
+        until = time.monotonic() + lease
+        row = (id, pid, host, self.now - age, self.now + lease, boot_id(), until)
         self.connection.execute(INSERT_WORKER, row)
         return id
 
@@ -379,9 +382,7 @@ class SeededRun:
         blob, kept = None, data
         if data is not None and len(data) > INLINE_BYTES:
             blob, kept = f"{self._seq:032x}", None
-            self.seed.connection.execute(
-                "INSERT INTO blobs VALUES (?, ?, ?)", (self.id, blob, data)
-            )
+            self.seed.connection.execute(INSERT_BLOB, (self.id, blob, data))
         row = (*event[:6], kept, blob, event_hash(event))
         self.seed.connection.execute(INSERT_EVENT, row)
         return self._seq
