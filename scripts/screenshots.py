@@ -25,7 +25,7 @@ import demo_store  # noqa: E402
 from browser.conftest import ARGUMENTS, chromium_path, free_port  # noqa: E402
 from holdfast.runtime.app import open_engine  # noqa: E402
 from holdfast.server.app import create_app  # noqa: E402
-from holdfast.server.serving import bind, serve  # noqa: E402
+from holdfast.server.http_server import bind, serve  # noqa: E402
 from holdfast.server.settings import ServerSettings  # noqa: E402
 from seeding import Seed  # noqa: E402
 

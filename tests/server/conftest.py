@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from holdfast import Engine, open_engine
 from holdfast.server.app import create_app
-from holdfast.server.serving import bind, port_of, serve
+from holdfast.server.http_server import bind, port_of, serve
 from holdfast.server.settings import ServerSettings
 
 from . import jobs  # noqa: F401 - so that its workflows are known

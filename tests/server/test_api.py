@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from holdfast import start
 from holdfast.loop import approval_token
-from holdfast.server import asked as bodies
+from holdfast.server import requests as bodies
 from holdfast.server import run_schemas, schemas
 
 from . import jobs

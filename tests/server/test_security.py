@@ -14,7 +14,7 @@ from yarl import URL
 
 from holdfast.errors import ConfigError, CrossSite, WrongHost
 from holdfast.server.app import create_app
-from holdfast.server.gatekeeper import Gatekeeper, csrf_token
+from holdfast.server.authentication import Gatekeeper, csrf_token
 from holdfast.server.login import local
 from holdfast.server.settings import ServerSettings
 

@@ -121,7 +121,7 @@ def _serves(settings: ServerSettings, path: Path) -> bool:
 
 def _serve(options: argparse.Namespace, settings: ServerSettings, path: Path, place: str) -> int:
     from holdfast.errors import ServerUnavailable
-    from holdfast.server.serving import bind, port_of
+    from holdfast.server.http_server import bind, port_of
 
     try:
         listener = bind(settings.host, settings.port)
@@ -135,7 +135,7 @@ def _serve(options: argparse.Namespace, settings: ServerSettings, path: Path, pl
         from holdfast.cli.signals import stopped_by_signals
         from holdfast.runtime.app import open_engine
         from holdfast.server.app import create_app
-        from holdfast.server.serving import serve
+        from holdfast.server.http_server import serve
 
         stop = stopped_by_signals()
         async with open_engine(path, worker=False) as engine:

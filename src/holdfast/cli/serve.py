@@ -51,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _serve(options: argparse.Namespace) -> int:
     from holdfast.cli.loading import load, load_agents
-    from holdfast.server.serving import bind, port_of
+    from holdfast.server.http_server import bind, port_of
 
     check_configuration()
     settings = _settings(options)
@@ -91,7 +91,7 @@ async def _run(
 ) -> int:
     from holdfast.runtime.app import open_engine
     from holdfast.server.app import create_app
-    from holdfast.server.serving import serve
+    from holdfast.server.http_server import serve
 
     stop = stopped_by_signals()
     path = store_path(options)

@@ -31,20 +31,20 @@ from holdfast.server.api import (
     health,
     hooks,
     models,
-    record,
+    run_record,
     runs,
     steering,
     updates,
     workflows,
 )
-from holdfast.server.bodies import BadBody
-from holdfast.server.gatekeeper import Gatekeeper
-from holdfast.server.live import Feed
+from holdfast.server.authentication import Gatekeeper
+from holdfast.server.change_feed import Feed
 from holdfast.server.openapi import use_document
 from holdfast.server.refusals import refusal
 from holdfast.server.replies import from_http, unexpected
 from holdfast.server.security import HEADERS, Guard
 from holdfast.server.settings import ServerSettings
+from holdfast.server.strict_json import BadBody
 from holdfast.store.sqlite.inspection import Inspection
 from holdfast.store.sqlite.sandboxes import SandboxRecords
 
@@ -83,7 +83,7 @@ def create_app(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams
     )
     for module in (
-        *(evaluate, workflows, runs, record, steering, updates, approvals),
+        *(evaluate, workflows, runs, run_record, steering, updates, approvals),
         *(events, hooks, models, health, login),
     ):
         app.include_router(module.router)

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from holdfast.server.gatekeeper import Gatekeeper
+from holdfast.server.authentication import Gatekeeper
 from holdfast.server.inspector.pages import Page, render
 
 router = APIRouter(include_in_schema=False)

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from holdfast.server.schemas import Cut, Failure, RunShown, Told
+from holdfast.server.schemas import Cut, Failure, Reply, RunShown
 
 
-class StepShown(Told):
+class StepShown(Reply):
     key: str
     kind: Literal["step", "timer", "wait", "child", "webhook"]
     name: str
@@ -23,7 +23,7 @@ class StepShown(Told):
     cut: dict[Literal["input", "output"], Cut] = Field(default={})
 
 
-class CallShown(Told):
+class CallShown(Reply):
     """A model call, without what was said in it. Money is exact, as text."""
 
     id: str
@@ -48,7 +48,7 @@ class CallShown(Told):
     message: str | None
 
 
-class SandboxShown(Told):
+class SandboxShown(Reply):
     """A sandbox that a run made."""
 
     id: str
@@ -67,7 +67,7 @@ class SandboxShown(Told):
     disk_used: int | None = Field(description="bytes of its files at the end")
 
 
-class CommandShown(Told):
+class CommandShown(Reply):
     """A command in a sandbox, with the end of what it wrote."""
 
     id: str
@@ -92,7 +92,7 @@ class CommandShown(Told):
     stderr_cut: int
 
 
-class Totals(Told):
+class Totals(Reply):
     """Of the whole run, whatever is shown of it."""
 
     steps: int
@@ -105,7 +105,7 @@ class Totals(Told):
     cost_is_complete: bool
 
 
-class More(Told):
+class More(Reply):
     """Where the rest of what a run has too much of is; nothing where everything is shown."""
 
     steps: str | None = None
@@ -114,7 +114,7 @@ class More(Told):
     commands: str | None = None
 
 
-class PublishedShown(Told):
+class PublishedShown(Reply):
     """The last value of a name; null if it is too large to be carried along: see `url`."""
 
     value: Any
@@ -123,7 +123,7 @@ class PublishedShown(Told):
     url: str
 
 
-class SteeredRuns(Told):
+class SteeredRuns(Reply):
     """How many runs fitted, and what became of them."""
 
     matched: int
@@ -132,7 +132,7 @@ class SteeredRuns(Told):
     runs: list[str] = Field(description="the first hundred that fitted")
 
 
-class UpdateShown(Told):
+class UpdateShown(Reply):
     """An update of a run, and what was answered."""
 
     id: str
@@ -166,28 +166,28 @@ class RunDetail(RunShown):
 After = Annotated[str | None, Field(description="where the next page begins; null: there is none")]
 
 
-class StepPage(Told):
+class StepPage(Reply):
     """Steps in the order they began."""
 
     steps: list[StepShown]
     after: After
 
 
-class CallPage(Told):
+class CallPage(Reply):
     """Model calls in the order they began."""
 
     calls: list[CallShown]
     after: After
 
 
-class SandboxPage(Told):
+class SandboxPage(Reply):
     """Sandboxes in the order they were made."""
 
     sandboxes: list[SandboxShown]
     after: After
 
 
-class CommandPage(Told):
+class CommandPage(Reply):
     """Commands in the order they began."""
 
     commands: list[CommandShown]

@@ -13,19 +13,19 @@ from holdfast.records import Status
 from holdfast.records.approvals import ApprovalStatus, How
 
 
-class Told(BaseModel):
+class Reply(BaseModel):
     """An answer: all its fields, and no others."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Problem(Told):
+class Problem(Reply):
     kind: str
     message: str
     hint: str | None
 
 
-class ErrorReply(Told):
+class ErrorReply(Reply):
     """What went wrong, and what to do about it."""
 
     error: Problem
@@ -45,7 +45,7 @@ class ErrorReply(Told):
     )
 
 
-class Urls(Told):
+class Urls(Reply):
     self: str
     events: str
     stream: str
@@ -53,7 +53,7 @@ class Urls(Told):
     page: str
 
 
-class Started(Told):
+class Started(Reply):
     """A run that was started, or was there before with the same key."""
 
     id: str
@@ -63,7 +63,7 @@ class Started(Told):
     urls: Urls
 
 
-class RunShown(Told):
+class RunShown(Reply):
     """A run as lists show it. Times are seconds since 1970, UTC."""
 
     id: str
@@ -85,21 +85,21 @@ class RunShown(Told):
     urls: Urls
 
 
-class RunPage(Told):
+class RunPage(Reply):
     """Runs, newest first. With a cursor there may be more, even if the page is short."""
 
     runs: list[RunShown]
     cursor: str | None
 
 
-class Cut(Told):
+class Cut(Reply):
     """A payload that was left out for its size."""
 
     bytes: int
     url: str
 
 
-class ErrorShown(Told):
+class ErrorShown(Reply):
     type: str
     message: str
     notes: list[str] = []
@@ -118,7 +118,7 @@ class Failure(ErrorShown):
     origins: list[ErrorOrigin] = []
 
 
-class EventShown(Told):
+class EventShown(Reply):
     """An event of a run's journal."""
 
     log: int = Field(description="its place in the log of all runs")
@@ -132,12 +132,12 @@ class EventShown(Told):
     cut: dict[Literal["value"], Cut] = {}
 
 
-class EventPage(Told):
+class EventPage(Reply):
     events: list[EventShown]
     after: int = Field(description="where the next page begins")
 
 
-class ChunkShown(Told):
+class ChunkShown(Reply):
     index: int
     data: Any
     at: float
@@ -145,31 +145,31 @@ class ChunkShown(Told):
     attempt: int
 
 
-class ChunkPage(Told):
+class ChunkPage(Reply):
     chunks: list[ChunkShown]
     next: int
     complete: bool = Field(description="whether the run has ended and this was the last page")
 
 
-class WorkflowShown(Told):
+class WorkflowShown(Reply):
     name: str
     version: str
     description: str | None
     input: dict[str, Any] | None = Field(description="JSON Schema of its arguments")
 
 
-class WorkflowList(Told):
+class WorkflowList(Reply):
     workflows: list[WorkflowShown]
 
 
-class EventSent(Told):
+class EventSent(Reply):
     id: str
     name: str
     run: str | None
     repeated: bool = Field(description="whether an event with this id was sent before")
 
 
-class ApprovalShown(Told):
+class ApprovalShown(Reply):
     """What a run may not do before somebody has agreed."""
 
     id: str
@@ -192,11 +192,11 @@ class ApprovalShown(Told):
     used_by: str | None
 
 
-class ApprovalPage(Told):
+class ApprovalPage(Reply):
     approvals: list[ApprovalShown]
 
 
-class ModelShown(Told):
+class ModelShown(Reply):
     name: str
     provider: str
     why_not: str | None
@@ -204,18 +204,18 @@ class ModelShown(Told):
     output_price: str | None
 
 
-class ModelList(Told):
+class ModelList(Reply):
     models: list[ModelShown]
 
 
-class WorkerShown(Told):
+class WorkerShown(Reply):
     id: str
     pid: int
     host: str
     runs: int
 
 
-class Health(Told):
+class Health(Reply):
     ok: bool
     version: str
     store: str
@@ -225,7 +225,7 @@ class Health(Told):
     workers: list[WorkerShown]
 
 
-class Alive(Told):
+class Alive(Reply):
     ok: bool
 
 

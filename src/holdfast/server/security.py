@@ -22,9 +22,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.errors import CrossSite, HoldfastError, LoginRequired, TooSlow, WrongMediaType
-from holdfast.server.gatekeeper import Gatekeeper, Way
-from holdfast.server.limits import ClientGone, RateLimit, discard, read_body, replay
+from holdfast.server.authentication import Gatekeeper, Way
 from holdfast.server.refusals import refusal, wants_page
+from holdfast.server.request_limits import ClientGone, RateLimit, discard, read_body, replay
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -18,10 +18,10 @@ from holdfast.errors import UsageError
 from holdfast.loop.deciding import decide, get_approval, list_approvals
 from holdfast.records.approvals import Approval, ApprovalStatus
 from holdfast.server.api.hooks import ANYTHING, payload_of
-from holdfast.server.asked import Decide, DecideByToken
-from holdfast.server.bodies import StrictRoute
 from holdfast.server.replies import Json
+from holdfast.server.requests import Decide, DecideByToken
 from holdfast.server.schemas import ERRORS, ApprovalPage, ApprovalShown
+from holdfast.server.strict_json import StrictRoute
 
 router = APIRouter(tags=["approvals"], route_class=StrictRoute, responses=ERRORS)
 

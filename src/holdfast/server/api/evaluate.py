@@ -14,10 +14,10 @@ from holdfast.agents.code.settings import load
 from holdfast.agents.code.workflow import MOST_ATTEMPTS, MOST_PROMPT, evaluate_code
 from holdfast.errors import UsageError
 from holdfast.server.api.workflows import IdempotencyKey, checked_key, started
-from holdfast.server.asked import Asked, Name
-from holdfast.server.asking import TheEngine, TheGateway
-from holdfast.server.bodies import StrictRoute
+from holdfast.server.dependencies import TheEngine, TheGateway
+from holdfast.server.requests import Name, RequestBody
 from holdfast.server.schemas import ERRORS, Started
+from holdfast.server.strict_json import StrictRoute
 
 router = APIRouter(tags=["code agent"], route_class=StrictRoute, responses=ERRORS)
 
@@ -25,7 +25,7 @@ MOST_DOLLARS = 1_000_000
 Package = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
 
 
-class Evaluate(Asked):
+class Evaluate(RequestBody):
     """A task for the code agent."""
 
     prompt: str = Field(

@@ -11,13 +11,13 @@ from holdfast.ids import new_id
 from holdfast.runtime.client import send_event
 from holdfast.server import views
 from holdfast.server.api.runs import STREAM, EventsQuery, LastEventId
-from holdfast.server.asked import SendEvent
-from holdfast.server.asking import Accept, TheEngine, TheFeed, TheSettings, wants_json
-from holdfast.server.bodies import StrictRoute
-from holdfast.server.live import last_event_id
+from holdfast.server.change_feed import last_event_id
+from holdfast.server.dependencies import Accept, TheEngine, TheFeed, TheSettings, wants_json
 from holdfast.server.replies import Json
+from holdfast.server.requests import SendEvent
 from holdfast.server.schemas import ERRORS, EventPage, EventSent
 from holdfast.server.sse import EventStream
+from holdfast.server.strict_json import StrictRoute
 
 router = APIRouter(tags=["events"], route_class=StrictRoute, responses=ERRORS)
 

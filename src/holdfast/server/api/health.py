@@ -10,7 +10,7 @@ from starlette.responses import Response
 from holdfast import __version__
 from holdfast.errors import ServerUnavailable
 from holdfast.runtime.engine import Engine
-from holdfast.server.asking import TheEngine, TheFeed
+from holdfast.server.dependencies import TheEngine, TheFeed
 from holdfast.server.replies import Json
 from holdfast.server.schemas import ERRORS, Alive, Health
 

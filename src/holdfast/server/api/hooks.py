@@ -17,9 +17,9 @@ from starlette.responses import Response
 from holdfast.errors import UsageError, WrongMediaType
 from holdfast.runtime.client import receive_webhook
 from holdfast.server.api.workflows import checked_key
-from holdfast.server.bodies import parse
 from holdfast.server.replies import Json
 from holdfast.server.schemas import ERRORS, Alive
+from holdfast.server.strict_json import parse
 
 router = APIRouter(tags=["webhooks"], responses=ERRORS)
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from holdfast.gateway.listing import list_models
-from holdfast.server.asking import TheGateway
+from holdfast.server.dependencies import TheGateway
 from holdfast.server.replies import Json
 from holdfast.server.schemas import ERRORS, ModelList
 

@@ -17,8 +17,8 @@ from holdfast.records import Chunk, Run, Status
 from holdfast.runtime.bulk import steer_all
 from holdfast.runtime.engine import Engine
 from holdfast.server import sse, views
-from holdfast.server.asked import SteerRuns
-from holdfast.server.asking import (
+from holdfast.server.change_feed import Feed, Touch, last_event_id
+from holdfast.server.dependencies import (
     Accept,
     TheEngine,
     TheFeed,
@@ -26,12 +26,12 @@ from holdfast.server.asking import (
     TheSettings,
     wants_json,
 )
-from holdfast.server.bodies import StrictRoute
-from holdfast.server.live import Feed, Touch, last_event_id
 from holdfast.server.replies import Json, encoded
+from holdfast.server.requests import SteerRuns
 from holdfast.server.run_schemas import SteeredRuns
 from holdfast.server.schemas import ERRORS, ChunkPage, EventPage, EventShown, RunPage
 from holdfast.server.sse import EventStream
+from holdfast.server.strict_json import StrictRoute
 from holdfast.store.base import RunFilter
 
 router = APIRouter(prefix="/api/runs", tags=["runs"], route_class=StrictRoute, responses=ERRORS)

@@ -16,11 +16,11 @@ from holdfast.runtime.engine import Engine
 from holdfast.runtime.forking import UNCHANGED, history_before
 from holdfast.server import views
 from holdfast.server.api.workflows import started_reply
-from holdfast.server.asked import Approve, ForkRun, Nothing
-from holdfast.server.asking import TheEngine, TheRun
-from holdfast.server.bodies import StrictRoute
+from holdfast.server.dependencies import TheEngine, TheRun
 from holdfast.server.replies import Json
+from holdfast.server.requests import Approve, ForkRun, Nothing
 from holdfast.server.schemas import ERRORS, EventSent, RunShown, Started
+from holdfast.server.strict_json import StrictRoute
 from holdfast.store.base import Created
 
 router = APIRouter(

@@ -13,12 +13,12 @@ from holdfast.ids import new_id
 from holdfast.records.live import UpdateRecord
 from holdfast.runtime import updates
 from holdfast.runtime.engine import Engine
-from holdfast.server.asked import SendUpdate
-from holdfast.server.asking import TheEngine, TheRun
-from holdfast.server.bodies import StrictRoute
+from holdfast.server.dependencies import TheEngine, TheRun
 from holdfast.server.replies import Json
+from holdfast.server.requests import SendUpdate
 from holdfast.server.run_schemas import UpdateShown
 from holdfast.server.schemas import ERRORS
+from holdfast.server.strict_json import StrictRoute
 
 router = APIRouter(
     prefix="/api/runs/{run_id}/updates", tags=["updates"], route_class=StrictRoute, responses=ERRORS

@@ -14,11 +14,11 @@ from holdfast.runtime.client import create_run
 from holdfast.runtime.definitions import Workflow, find_workflow, registered
 from holdfast.runtime.engine import Engine
 from holdfast.server import views
-from holdfast.server.asked import StartRun
-from holdfast.server.asking import TheEngine
-from holdfast.server.bodies import StrictRoute
+from holdfast.server.dependencies import TheEngine
 from holdfast.server.replies import Json
+from holdfast.server.requests import StartRun
 from holdfast.server.schemas import ERRORS, Started, WorkflowList
+from holdfast.server.strict_json import StrictRoute
 from holdfast.store.base import Created
 
 router = APIRouter(tags=["workflows"], route_class=StrictRoute, responses=ERRORS)

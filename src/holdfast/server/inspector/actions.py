@@ -18,8 +18,8 @@ from starlette.responses import Response
 
 from holdfast.errors import NotFound, UsageError
 from holdfast.runtime.client import RunHandle, get_run, send_event
-from holdfast.server.inspector.loaded import Loaded, load
 from holdfast.server.inspector.pages import Page, inspection, seen, url
+from holdfast.server.inspector.run_data import Loaded, load
 from holdfast.server.inspector.steps import StepView
 from holdfast.store.sqlite import journal_views as journal_of
 

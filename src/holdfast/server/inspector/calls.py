@@ -17,7 +17,7 @@ from holdfast.gateway.request import Tool
 from holdfast.gateway.transcript import recorded_reply, recorded_request
 from holdfast.records.calls import Call
 from holdfast.server.inspector import transcript
-from holdfast.server.inspector.code import highlight
+from holdfast.server.inspector.code_html import highlight
 from holdfast.server.inspector.models import SPANS
 from holdfast.server.inspector.pages import Page, inspection, moment_of, whole
 from holdfast.store.sqlite import call_views as found_in

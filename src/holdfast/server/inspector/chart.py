@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from holdfast.server.inspector.words import NANO, money
+from holdfast.server.inspector.text_format import NANO, money
 from holdfast.store.sqlite.call_views import Slice
 
 SERIES = 6

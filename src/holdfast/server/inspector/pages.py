@@ -29,8 +29,8 @@ from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.providers import resolve_providers
 from holdfast.gateway.redact import Redactor
-from holdfast.server.gatekeeper import csrf_token
-from holdfast.server.inspector import words
+from holdfast.server.authentication import csrf_token
+from holdfast.server.inspector import text_format
 from holdfast.server.replies import Json, error_headers, error_reply
 from holdfast.store.sqlite import changes
 from holdfast.store.sqlite.inspection import Inspection
@@ -233,7 +233,7 @@ def _templates() -> Environment:
         "duration", "brief", "ago", "number", "compact", "money", "size", "memory", "percent",
         "moment", "machine_time", "clock", "title", "short_id", "one_line",
     ):  # fmt: skip
-        environment.filters[name] = getattr(words, name)
+        environment.filters[name] = getattr(text_format, name)
     environment.filters["pathpart"] = lambda text: quote(str(text), safe="")
     own: dict[str, Any] = {"url": url, "static": static_url}
     cast("dict[str, Any]", environment.globals).update(own)

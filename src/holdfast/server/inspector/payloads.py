@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from markupsafe import Markup
 
-from holdfast.server.inspector import code
+from holdfast.server.inspector import code_html
 from holdfast.store.sqlite.journal_views import Payload
 
 SHOWN_BYTES = 64 * 1024
@@ -87,8 +87,8 @@ def fields_of(value: Any) -> list[Field]:
 def language_in(named: dict[str, Any]) -> str:
     """The language of the code in a value: by its file name, or as it says itself."""
     filename = named.get("filename")
-    if isinstance(filename, str) and code.language_of(filename):
-        return code.language_of(filename)
+    if isinstance(filename, str) and code_html.language_of(filename):
+        return code_html.language_of(filename)
     language = named.get("language")
     return language if isinstance(language, str) else "python"
 
@@ -99,15 +99,15 @@ def field(name: str, value: Any, language: str = "python") -> Field:
         text = value[:SHOWN_TEXT]
         cut = len(value) - len(text)
         if name in CODE_FIELDS and "\n" in text:
-            return Field(name, "code", code.highlight(text, language), cut, wide=True)
+            return Field(name, "code", code_html.highlight(text, language), cut, wide=True)
         wide = "\n" in text or len(text) > 72
         return Field(name, "text" if wide else "value", text, cut, wide)
     if isinstance(value, dict | list) and value:
         text = json.dumps(value, ensure_ascii=False, indent=2)
         if len(text) <= 72 and "\n" not in text.strip("[]{}\n "):
             text = json.dumps(value, ensure_ascii=False)
-            return Field(name, "json", code.highlight(text, "json"))
+            return Field(name, "json", code_html.highlight(text, "json"))
         shown = text[:SHOWN_TEXT]
-        html = code.highlight(shown, "json")
+        html = code_html.highlight(shown, "json")
         return Field(name, "json", html, len(text) - len(shown), wide=True)
     return Field(name, "value", json.dumps(value, ensure_ascii=False))

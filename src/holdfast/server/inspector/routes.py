@@ -12,7 +12,7 @@ from holdfast.server.inspector import (
     approvals,
     bulk,
     calls,
-    journal,
+    events_page,
     models,
     run,
     runs,
@@ -53,9 +53,9 @@ add_action(router, "/runs/{run_id}/fork", actions.ask_fork, actions.do_fork)
 add_action(router, "/runs/{run_id}/send", actions.ask_send, actions.do_send)
 add_action(router, "/runs/{run_id}/do/{action}", actions.ask_plain, actions.do_plain)
 add_page(router, "/runs/{run_id}/transcript", transcript_page.transcript_page)
-add_page(router, "/runs/{run_id}/events", journal.events_page)
-add_page(router, "/runs/{run_id}/json", journal.json_page)
-router.add_api_route("/runs/{run_id}/events/{seq}/value", journal.payload, response_model=None)
+add_page(router, "/runs/{run_id}/events", events_page.events_page)
+add_page(router, "/runs/{run_id}/json", events_page.json_page)
+router.add_api_route("/runs/{run_id}/events/{seq}/value", events_page.payload, response_model=None)
 add_page(router, "/runs/{run_id}", run.timeline_page)
 add_page(router, "/models", models.models_page)
 add_page(router, "/calls", calls.calls_page)

@@ -14,12 +14,12 @@ from starlette.requests import Request
 from holdfast.errors import NotFound
 from holdfast.records.live import Published
 from holdfast.server.inspector import approvals, outline, payloads
-from holdfast.server.inspector.loaded import Loaded, load
 from holdfast.server.inspector.pages import Page, inspection, mask, url, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
+from holdfast.server.inspector.run_data import Loaded, load
 from holdfast.server.inspector.runs import status_of
 from holdfast.server.inspector.steps import StepView
-from holdfast.server.inspector.words import summary
+from holdfast.server.inspector.text_format import summary
 from holdfast.store.sqlite import journal_views as journal_of
 from holdfast.store.sqlite import sandbox_views
 from holdfast.store.sqlite.call_views import CallRow

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from holdfast.errors import UsageError
 from holdfast.records import Run, Status
 from holdfast.server.inspector.pages import Page, inspection, url, whole
-from holdfast.server.inspector.words import summary
+from holdfast.server.inspector.text_format import summary
 from holdfast.store.sqlite import run_views as found_in
 from holdfast.store.sqlite.run_views import COUNTED, RunPage, RunQuery, RunRow
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.server.inspector.words import brief
+from holdfast.server.inspector.text_format import brief
 
 FOLD_WIDTH = 6.5
 """Per cent of the width that a folded gap gets, while there are few of them."""

@@ -18,7 +18,7 @@ from holdfast.gateway.messages import ReasoningPart, TextPart, ToolCallPart, Too
 from holdfast.gateway.reply import Completion
 from holdfast.gateway.request import Request
 from holdfast.records import ErrorInfo
-from holdfast.server.inspector import code, payloads
+from holdfast.server.inspector import code_html, payloads
 from holdfast.server.inspector.steps import StepView
 from holdfast.store.sqlite.call_views import CallRow
 
@@ -71,7 +71,7 @@ class Entry:
     filename: str = ""
     code: Markup | None = None
     code_lines: int = 0
-    diff: code.Diff | None = None
+    diff: code_html.Diff | None = None
     unchanged: bool = False
     """The code is the same as before."""
     compared_with: int | None = None
@@ -88,7 +88,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Told:
+class RecordedCall:
     """A call with what was said in it."""
 
     row: CallRow
@@ -99,7 +99,7 @@ class Told:
 def story_of(
     steps: Sequence[StepView],
     outputs: Mapping[int, Any],
-    told: Mapping[str, Sequence[Told]],
+    told: Mapping[str, Sequence[RecordedCall]],
     earlier: Sequence[StepView] = (),
 ) -> list[Entry]:
     """The entries of these steps; `outputs` has results by their place in the journal.
@@ -145,10 +145,10 @@ def _tell(entry: Entry, output: dict[str, Any], before: tuple[str, int | None] |
         language = payloads.language_in(output)
         entry.filename = _text(output.get("filename"))
         entry.note, entry.problem = _text(output.get("note")), _text(output.get("problem"))
-        entry.code = code.highlight(source[:SAID], language)
+        entry.code = code_html.highlight(source[:SAID], language)
         entry.code_lines = source.count("\n") + 1
         if before is not None:
-            entry.diff = code.diff(before[0], source, language)
+            entry.diff = code_html.diff(before[0], source, language)
             entry.unchanged, entry.compared_with = before[0] == source, before[1]
     passed = output.get("passed")
     if isinstance(passed, bool):
@@ -170,7 +170,7 @@ def _line(step: StepView, output: Any) -> str:
     return text[:300] + ("…" if len(text) > 300 else "")
 
 
-def _said(told: Told, *, with_code: bool) -> Said:
+def _said(told: RecordedCall, *, with_code: bool) -> Said:
     reply, tools, reasoning, text = told.reply, list[ToolUse](), "", ""
     if reply is not None:
         text = reply.text
@@ -193,7 +193,7 @@ def tool_use(part: ToolCallPart) -> ToolUse:
         text = json.dumps(json.loads(part.arguments or "{}"), ensure_ascii=False, indent=2)
     except ValueError:
         return ToolUse(part.name, part.arguments[:SAID])
-    return ToolUse(part.name, code.highlight(text[:SAID], "json"))
+    return ToolUse(part.name, code_html.highlight(text[:SAID], "json"))
 
 
 def asked_in(request: Request) -> list[tuple[str, str]]:
@@ -220,7 +220,7 @@ def speech_of(text: str, *, with_code: bool = True) -> list[Speech]:
         _add_words(found, text[reached : fence.start()])
         if with_code:
             language, source = fence[2] or "python", fence[3].rstrip("\n")
-            found.append(Speech(source, code.highlight(source, language), language))
+            found.append(Speech(source, code_html.highlight(source, language), language))
         reached = fence.end()
     _add_words(found, text[reached:])
     return found

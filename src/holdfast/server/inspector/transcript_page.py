@@ -13,11 +13,11 @@ from starlette.requests import Request
 from holdfast.gateway.transcript import recorded_reply, recorded_request
 from holdfast.server.inspector import run as run_pages
 from holdfast.server.inspector import transcript
-from holdfast.server.inspector.loaded import Loaded, load
 from holdfast.server.inspector.pages import Page, inspection, mask, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
+from holdfast.server.inspector.run_data import Loaded, load
 from holdfast.server.inspector.steps import StepView
-from holdfast.server.inspector.transcript import Entry, Told
+from holdfast.server.inspector.transcript import Entry, RecordedCall
 from holdfast.store.sqlite import call_views as calls_of
 from holdfast.store.sqlite import journal_views as journal_of
 
@@ -84,15 +84,15 @@ def _outputs(
 
 def _calls(
     connection: sqlite3.Connection, loaded: Loaded, steps: Sequence[StepView]
-) -> dict[str, list[Told]]:
+) -> dict[str, list[RecordedCall]]:
     keys = {step.key for step in steps}
-    found: dict[str, list[Told]] = {}
+    found: dict[str, list[RecordedCall]] = {}
     for row in loaded.calls:
         if row.step_key is None or row.step_key not in keys:
             continue
         call = calls_of.call(connection, row.id)
         if call is not None:
-            told = Told(row, recorded_request(call), recorded_reply(call))
+            told = RecordedCall(row, recorded_request(call), recorded_reply(call))
             found.setdefault(row.step_key, []).append(told)
     return found
 

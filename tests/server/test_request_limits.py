@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.errors import TooManyRequests
-from holdfast.server.limits import CLIENTS_REMEMBERED, RateLimit
-from holdfast.server.serving import MAX_HEAD
+from holdfast.server.http_server import MAX_HEAD
+from holdfast.server.request_limits import CLIENTS_REMEMBERED, RateLimit
 from holdfast.server.settings import ServerSettings
 
 from .conftest import TOKEN, Server, running

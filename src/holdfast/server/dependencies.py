@@ -15,7 +15,7 @@ from holdfast.gateway.calls import default_gateway
 from holdfast.gateway.gateway import Gateway
 from holdfast.records import Run
 from holdfast.runtime.engine import Engine
-from holdfast.server.live import Feed
+from holdfast.server.change_feed import Feed
 from holdfast.server.settings import ServerSettings
 from holdfast.store.sqlite.inspection import Inspection
 from holdfast.store.sqlite.sandboxes import SandboxRecords

@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.errors import NotFound
-from holdfast.server.inspector.code import highlight
-from holdfast.server.inspector.loaded import Loaded, existing, load
+from holdfast.server.inspector.code_html import highlight
 from holdfast.server.inspector.pages import Page, inspection, mask, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.run import as_json, common, page_of, shown
-from holdfast.server.inspector.words import moment
+from holdfast.server.inspector.run_data import Loaded, existing, load
+from holdfast.server.inspector.text_format import moment
 from holdfast.store.sqlite import journal_views as journal_of
 
 EVENTS = 200

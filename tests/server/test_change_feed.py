@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import start
-from holdfast.server import live
+from holdfast.server import change_feed
 
 from . import jobs
 from .conftest import Frame, Server, running, until
@@ -124,7 +124,7 @@ async def test_a_hundred_readers_share_one_look_at_the_log(
         looks += 1
         return await log(*arguments, **named)  # type: ignore[arg-type]
 
-    feed: live.Feed = server.app.state.feed
+    feed: change_feed.Feed = server.app.state.feed
     streams = [feed.follow() for _ in range(100)]
     for stream in streams:
         await anext(stream)
@@ -142,13 +142,13 @@ async def test_a_hundred_readers_share_one_look_at_the_log(
 async def test_a_reader_that_can_not_keep_up_gets_everything_and_holds_nothing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "KEPT", 10)
-    feed: live.Feed = server.app.state.feed
+    monkeypatch.setattr(change_feed, "KEPT", 10)
+    feed: change_feed.Feed = server.app.state.feed
     slow = feed.follow(0)
     await anext(slow)
     await (await start(jobs.doubling, 1, 150)).result()
     end = await server.engine.store.log_end()
-    assert end > live.PAGE + 50
+    assert end > change_feed.PAGE + 50
     quick = feed.follow(end - 1)
     await places_to(quick, end)  # the shared task has come to the end
     assert len(feed._kept) <= 10
@@ -163,7 +163,7 @@ async def test_a_client_that_takes_nothing_is_let_go(tmp_path: Path) -> None:
             await (await start(jobs.large, 60_000)).result()
         _reader, writer = await asyncio.open_connection("127.0.0.1", server.settings.port, limit=1)
         writer.write(b"GET /api/events?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        feed: live.Feed = server.app.state.feed
+        feed: change_feed.Feed = server.app.state.feed
 
         async def entered() -> bool:
             return len(feed._readers) == 1

@@ -15,17 +15,17 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"
 RunId = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 
 
-class Asked(BaseModel):
+class RequestBody(BaseModel):
     """A request's body: no field that is not known, no value of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Nothing(Asked):
+class Nothing(RequestBody):
     """An empty object."""
 
 
-class StartRun(Asked):
+class StartRun(RequestBody):
     """A run to start."""
 
     input: dict[str, Any] = Field(default={}, description="the workflow's arguments, by name")
@@ -44,7 +44,7 @@ class StartRun(Asked):
     )
 
 
-class ForkRun(Asked):
+class ForkRun(RequestBody):
     """What a new run takes over from another, and what is replaced."""
 
     step: str | None = Field(
@@ -61,7 +61,7 @@ class ForkRun(Asked):
     )
 
 
-class Approve(Asked):
+class Approve(RequestBody):
     """An answer to what a run waits for."""
 
     approved: bool = True
@@ -78,7 +78,7 @@ By = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whites
 Note = Annotated[str, StringConstraints(max_length=10_000)]
 
 
-class Decide(Asked):
+class Decide(RequestBody):
     """A decision on an approval."""
 
     approved: bool
@@ -103,7 +103,7 @@ class DecideByToken(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class SteerRuns(Asked):
+class SteerRuns(RequestBody):
     """What to do to all runs that fit; at least one of the filters must be given."""
 
     action: Literal["cancel", "terminate", "retry"]
@@ -118,7 +118,7 @@ class SteerRuns(Asked):
     )
 
 
-class SendUpdate(Asked):
+class SendUpdate(RequestBody):
     """An update for a run to answer."""
 
     name: Name
@@ -137,7 +137,7 @@ class SendUpdate(Asked):
     )
 
 
-class SendEvent(Asked):
+class SendEvent(RequestBody):
     """An event for the runs that wait for it, or will."""
 
     name: Name

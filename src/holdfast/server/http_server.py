@@ -20,7 +20,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.errors import ConfigError, ServerUnavailable
-from holdfast.server.live import Feed
+from holdfast.server.change_feed import Feed
 from holdfast.server.settings import ServerSettings
 
 MAX_HEAD = 64 * 1024

@@ -16,8 +16,7 @@ from starlette.responses import Response
 from holdfast.errors import NotFound
 from holdfast.runtime.step_records import steps_of
 from holdfast.server import views
-from holdfast.server.asking import TheEngine, TheInspection, TheRun, TheSandboxes
-from holdfast.server.bodies import StrictRoute
+from holdfast.server.dependencies import TheEngine, TheInspection, TheRun, TheSandboxes
 from holdfast.server.replies import Json
 from holdfast.server.run_schemas import (
     CallPage,
@@ -28,6 +27,7 @@ from holdfast.server.run_schemas import (
     StepPage,
 )
 from holdfast.server.schemas import ERRORS
+from holdfast.server.strict_json import StrictRoute
 from holdfast.store.sqlite import activity
 
 router = APIRouter(prefix="/api/runs", tags=["runs"], route_class=StrictRoute, responses=ERRORS)

@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.gateway.redact import Redactor
-from holdfast.server.inspector import words
+from holdfast.server.inspector import text_format
 from holdfast.server.inspector.actions import changed
 from holdfast.server.inspector.chart import chart_of, slice_start, slice_width
-from holdfast.server.inspector.code import diff, highlight
+from holdfast.server.inspector.code_html import diff, highlight
 from holdfast.server.inspector.payloads import SHOWN_TEXT, show
 from holdfast.server.inspector.statistics import by_model, percentile
 from holdfast.server.inspector.steps import StepView
@@ -33,7 +33,7 @@ from holdfast.store.sqlite.journal_views import Payload
     ],
 )
 def test_lengths_of_time(seconds: float, said: str) -> None:
-    assert words.duration(seconds) == said
+    assert text_format.duration(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,14 @@ def test_lengths_of_time(seconds: float, said: str) -> None:
     ],
 )
 def test_money(nano: int | None, said: str) -> None:
-    assert words.money(nano) == said
+    assert text_format.money(nano) == said
 
 
 def test_a_run_is_summed_up_by_its_task_or_by_what_it_was_given() -> None:
-    assert words.summary({"task": "Sort a list\nquickly"}, b"{}") == "Sort a list"
-    assert words.summary({}, b'{"prompt": "Hello"}') == "Hello"
-    assert words.summary({}, b'{"a": 1, "b": [2]}') == "a=1  b=[2]"
-    assert words.summary({}, b'{"cut": "in the mid') == '{"cut": "in the mid'
+    assert text_format.summary({"task": "Sort a list\nquickly"}, b"{}") == "Sort a list"
+    assert text_format.summary({}, b'{"prompt": "Hello"}') == "Hello"
+    assert text_format.summary({}, b'{"a": 1, "b": [2]}') == "a=1  b=[2]"
+    assert text_format.summary({}, b'{"cut": "in the mid') == '{"cut": "in the mid'
 
 
 def test_a_payload_is_shown_by_field_with_text_as_text_and_code_in_colours() -> None:
