@@ -237,7 +237,7 @@ async def test_a_run_is_terminated(server: Server) -> None:
     shaped(await server.post(f"/api/runs/{run_id}/terminate"), schemas.RunShown, 202)
     await ended(server, run_id, "cancelled")
     shown = await server.get(f"/api/runs/{run_id}")
-    assert shown.json()["error"].startswith("Terminated")
+    assert shown.json["error"].startswith("Terminated")
 
 
 async def test_a_run_is_paused_and_resumed(server: Server) -> None:
