@@ -46,7 +46,7 @@ async def do(what: str) -> str:
 
 
 @workflow
-async def counting(number: int, until: int) -> list[Any]:
+async def counting_by_chain(number: int, until: int) -> list[Any]:
     await do(f"count {number}")
     await sleep("1h")
     if number < until:
@@ -67,7 +67,7 @@ async def chain_of(run: RunHandle[Any]) -> list[str]:
 
 
 async def test_a_run_goes_on_as_a_new_one_and_its_result_is_the_last_ones(harness: Harness):
-    run = await start(counting.options(key="k", attributes={"team": "a"}), 1, 4)
+    run = await start(counting_by_chain.options(key="k", attributes={"team": "a"}), 1, 4)
     number, last, key = await run.result()
     assert (number, key) == (4, "k")
     ids = await chain_of(run)
@@ -82,7 +82,7 @@ async def test_a_run_goes_on_as_a_new_one_and_its_result_is_the_last_ones(harnes
 
 
 async def test_a_chain_survives_crashes_at_every_hour(harness: Harness):
-    run = await start(counting, 1, 5)
+    run = await start(counting_by_chain, 1, 5)
     for _ in range(9):
         await harness.skip("31m")
         await harness.crash()
@@ -93,8 +93,8 @@ async def test_a_chain_survives_crashes_at_every_hour(harness: Harness):
 async def test_a_parent_waits_for_the_end_of_the_chain(harness: Harness):
     @workflow
     async def parent() -> list[Any]:
-        detached = await start(counting, 1, 2)
-        return [(await counting(1, 3))[0], (await detached.result())[0], run_context().id]
+        detached = await start(counting_by_chain, 1, 2)
+        return [(await counting_by_chain(1, 3))[0], (await detached.result())[0], run_context().id]
 
     run = await start(parent)
     assert await run.result() == [3, 2, run.id]
@@ -106,9 +106,9 @@ async def test_a_parent_waits_for_the_end_of_the_chain(harness: Harness):
 async def test_cancelling_reaches_the_run_that_the_chain_has_come_to(harness: Harness):
     @workflow
     async def parent() -> None:
-        await counting(1, 1000)
+        await counting_by_chain(1, 1000)
 
-    by_parent, by_handle = await start(parent), await start(counting, 1, 1000)
+    by_parent, by_handle = await start(parent), await start(counting_by_chain, 1, 1000)
     await harness.skip("5h")
     for run in (by_parent, by_handle):
         await run.cancel()
@@ -291,10 +291,10 @@ async def test_a_start_in_a_workflow_is_made_once_whatever_the_policy(harness: H
 
 
 async def test_after_a_chain_the_key_belongs_to_its_last_run(harness: Harness):
-    run = await start(counting.options(key="k"), 1, 3)
-    assert (await start(counting.options(key="k"), 1, 3)).id == run.id
+    run = await start(counting_by_chain.options(key="k"), 1, 3)
+    assert (await start(counting_by_chain.options(key="k"), 1, 3)).id == run.id
     await harness.skip("90m")
-    second = await start(counting.options(key="k"), 1, 3)
+    second = await start(counting_by_chain.options(key="k"), 1, 3)
     assert second.id == (await chain_of(run))[-1] != run.id
     await run.result()
-    assert len((await list_runs(workflow="counting")).runs) == 3
+    assert len((await list_runs(workflow="counting_by_chain")).runs) == 3

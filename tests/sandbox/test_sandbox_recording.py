@@ -175,7 +175,9 @@ async def test_a_run_ended_by_another_process_has_no_sandbox_here(
         await until(lambda: run.id in host.runs())
         active = engine.runs[run.id]
         await until(lambda: active.idle)
-        await engine._give_back(active)  # as it does by itself after a while of waiting
+        await engine._give_back(
+            active, active.leave()
+        )  # as it does by itself after a while of waiting
         other = "from holdfast.cli.main import main; import sys; sys.exit(main(sys.argv[1:]))"
         words = [sys.executable, "-c", other, "runs", "cancel", run.id, "--store", str(path)]
         done = await asyncio.to_thread(subprocess.run, words, capture_output=True, check=False)
