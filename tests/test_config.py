@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import config
 from holdfast.errors import ConfigError
-from holdfast.tables import DURATION
+from holdfast.typed_settings import DURATION
 
 
 @dataclass(frozen=True)

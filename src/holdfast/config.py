@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from holdfast.errors import ConfigError
-from holdfast.tables import build, from_text, scalar_fields, unknown
+from holdfast.typed_settings import build, from_text, scalar_fields, unknown
 
 T = TypeVar("T")
 FILE = "holdfast.toml"

@@ -135,7 +135,7 @@ def _reject(options: argparse.Namespace) -> int:
 
 
 async def _decide(options: argparse.Namespace, *, approved: bool) -> int:
-    from holdfast.loop.deciding import decide
+    from holdfast.loop.approval_decisions import decide
 
     async with visit(options) as engine:
         found = await _find(engine.store, options.id)

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from holdfast.config import section
 from holdfast.errors import ConfigError
 from holdfast.gateway.messages import Origin
-from holdfast.tables import DURATION, build
+from holdfast.typed_settings import DURATION, build
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,7 @@ Models are the gateway's, durability is the runtime's; what is here is the loop 
 """
 
 from holdfast.loop.agent import Agent
-from holdfast.loop.approvals import Decision, Escalate, approval
-from holdfast.loop.deciding import approval_token, decide, get_approval, list_approvals
-from holdfast.loop.functions import run_agent, stream_agent
-from holdfast.loop.mcp import McpServer
-from holdfast.loop.plan import ModelOptions, StepPlan, has_called
-from holdfast.loop.results import AgentResult, AgentStep, ToolRun
-from holdfast.loop.streaming import (
+from holdfast.loop.agent_stream import (
     AgentStream,
     ReasoningPiece,
     StepFinished,
@@ -19,6 +13,12 @@ from holdfast.loop.streaming import (
     ToolCalled,
     ToolFinished,
 )
+from holdfast.loop.approval_decisions import approval_token, decide, get_approval, list_approvals
+from holdfast.loop.approvals import Decision, Escalate, approval
+from holdfast.loop.functions import run_agent, stream_agent
+from holdfast.loop.mcp import McpServer
+from holdfast.loop.plan import ModelOptions, StepPlan, has_called
+from holdfast.loop.results import AgentResult, AgentStep, ToolRun
 from holdfast.loop.tools import AgentTool, tool
 
 __all__ = [

@@ -18,13 +18,13 @@ from typing_extensions import TypeVar
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UsageError
 from holdfast.gateway.messages import Message, TextPart, user
-from holdfast.loop.content import told
-from holdfast.loop.cycle import Cycle
-from holdfast.loop.output import Output, TextOutput, TypedOutput
+from holdfast.loop.agent_budget import Amount, dollars
+from holdfast.loop.agent_loop import Cycle
+from holdfast.loop.agent_stream import AgentStream
 from holdfast.loop.plan import ModelOptions, OnStepFinish, PrepareStep, StopWhen
 from holdfast.loop.results import AgentResult, ToolOutput
-from holdfast.loop.spending import Amount, dollars
-from holdfast.loop.streaming import AgentStream
+from holdfast.loop.structured_output import Output, TextOutput, TypedOutput
+from holdfast.loop.tool_messages import told
 from holdfast.loop.tools import AgentTool
 
 T = TypeVar("T", default=str)

@@ -22,7 +22,7 @@ from holdfast.current import current_step
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ApprovalRefused, NotInWorkflow
 from holdfast.ids import derived_id
-from holdfast.loop.seal import SECRET, hash_of, same, signature_of, token_of
+from holdfast.loop.approval_signatures import SECRET, hash_of, same, signature_of, token_of
 from holdfast.records.approvals import Approval, ApprovalStatus, How, Verdict
 from holdfast.runtime import ambient
 from holdfast.runtime.context import execution, patched, step_context, wait_for_event

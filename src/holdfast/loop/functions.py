@@ -9,9 +9,9 @@ from typing_extensions import TypeVar
 
 from holdfast.gateway.messages import Message
 from holdfast.loop.agent import Agent
+from holdfast.loop.agent_stream import AgentStream
 from holdfast.loop.plan import AgentSettings
 from holdfast.loop.results import AgentResult
-from holdfast.loop.streaming import AgentStream
 
 T = TypeVar("T", default=str)
 

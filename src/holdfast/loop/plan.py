@@ -11,8 +11,8 @@ from typing_extensions import TypedDict
 from holdfast.durations import Duration
 from holdfast.gateway.messages import Message
 from holdfast.gateway.request import Effort, ToolChoice
+from holdfast.loop.agent_budget import Amount
 from holdfast.loop.results import AgentStep
-from holdfast.loop.spending import Amount
 from holdfast.loop.tools import AgentTool
 
 

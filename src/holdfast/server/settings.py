@@ -10,7 +10,7 @@ import ipaddress
 from dataclasses import dataclass, field
 
 from holdfast.errors import ConfigError
-from holdfast.tables import DURATION
+from holdfast.typed_settings import DURATION
 
 DEFAULT_PORT = 7420
 MIN_TOKEN = 16

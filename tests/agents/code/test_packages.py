@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agents.code import asking, toolchain
+from holdfast.agents.code import prompts, toolchain
 from holdfast.agents.code.languages import LANGUAGES
 from holdfast.agents.code.verdict import Limits, judge
 from holdfast.errors import SandboxError
@@ -78,5 +78,5 @@ async def test_hypothesis_numpy_and_pytest_asyncio_work_in_tests() -> None:
 
 
 def test_whoever_writes_the_tests_is_told_of_the_packages() -> None:
-    assert "hypothesis, numpy" in asking.for_tests(PYTHON, ("hypothesis", "numpy"))
-    assert "packages" not in asking.for_tests(PYTHON)
+    assert "hypothesis, numpy" in prompts.for_tests(PYTHON, ("hypothesis", "numpy"))
+    assert "packages" not in prompts.for_tests(PYTHON)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from agents.repo import repos
-from holdfast.agents.repo.detecting import plan_for
-from holdfast.agents.repo.guarding import changed
-from holdfast.agents.repo.judging import count
 from holdfast.agents.repo.patches import changes, sensitive
 from holdfast.agents.repo.records import Counts, Patch
 from holdfast.agents.repo.sources import branch_name, without_password
+from holdfast.agents.repo.test_detection import plan_for
+from holdfast.agents.repo.test_guard import changed
+from holdfast.agents.repo.verdict import count
 
 PLACEHOLDER = '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'
 UNITTEST = "import unittest\n\nclass T(unittest.TestCase):\n    def test_x(self): ...\n"

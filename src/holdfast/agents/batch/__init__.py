@@ -4,8 +4,8 @@ tasks.py     the lines of a file, checked        running.py   carrying them out,
 results.py   what came of each, and the totals
 """
 
+from holdfast.agents.batch.execution import Batch
 from holdfast.agents.batch.results import Result, Totals, totals
-from holdfast.agents.batch.running import Batch
 from holdfast.agents.batch.tasks import BadLine, BatchTask, read
 
 __all__ = ["BadLine", "Batch", "BatchTask", "Result", "Totals", "read", "totals"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from holdfast import config
-from holdfast.tables import DURATION
+from holdfast.typed_settings import DURATION
 
 
 @dataclass(frozen=True, slots=True)

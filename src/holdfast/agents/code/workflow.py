@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from holdfast.agents.code import asking, records
+from holdfast.agents.code import prompts, records
 from holdfast.agents.code.guard import corrected
 from holdfast.agents.code.languages import Language, LanguageName, language_named
 from holdfast.agents.code.records import Draft, Evaluation, Plan, Side, Verdict
@@ -173,7 +173,7 @@ async def prepare(
     task: str,
 ) -> Plan:
     """Settle the models, set the run's budget, make the sandbox's packages ready."""
-    from holdfast.agents.code.preparing import settle
+    from holdfast.agents.code.steps import settle
 
     spoken = language_named(language)
     run_id = step_context().run_id
@@ -191,14 +191,14 @@ async def generate_code(
     tests_stand: bool,
 ) -> Draft:
     """Have the program written, or corrected after its tests failed."""
-    from holdfast.agents.code.writing import write
+    from holdfast.agents.code.steps import write
 
     language = language_named(task.language)
-    system = asking.for_code(language, task.packages)
+    system = prompts.for_code(language, task.packages)
     if previous is None or tests is None or error is None:
-        prompt = asking.to_write(language, task.prompt, problem)
+        prompt = prompts.to_write(language, task.prompt, problem)
     else:
-        prompt = asking.to_fix(
+        prompt = prompts.to_fix(
             language, task.prompt, previous.code, tests.code, error, problem, tests_stand
         )
     return await write(task.model or "", system, prompt, language, tests=False)
@@ -215,14 +215,14 @@ async def generate_tests(
     attempt: int,
 ) -> Draft:
     """Have the tests written, or corrected where they are wrong."""
-    from holdfast.agents.code.writing import write
+    from holdfast.agents.code.steps import write
 
     language = language_named(task.language)
-    system = asking.for_tests(language, task.packages)
+    system = prompts.for_tests(language, task.packages)
     if previous is None or error is None:
-        prompt = asking.to_test(language, task.prompt, code.code, problem)
+        prompt = prompts.to_test(language, task.prompt, code.code, problem)
     else:
-        prompt = asking.to_fix_tests(language, task.prompt, previous.code, error, dispute, problem)
+        prompt = prompts.to_fix_tests(language, task.prompt, previous.code, error, dispute, problem)
     draft = await write(task.test_model or "", system, prompt, language, tests=True)
     return draft if draft.problem else _importing(draft, code, language)
 
@@ -244,6 +244,6 @@ def _importing(draft: Draft, code: Draft, language: Language) -> Draft:
 @step(retries=2)  # it may wait its turn for long; what it does then has limits of its own
 async def run_tests(task: records.Task, code: str, tests: str, attempt: int) -> Verdict:
     """Run the tests on the program in a fresh sandbox."""
-    from holdfast.agents.code.trial import try_out
+    from holdfast.agents.code.steps import try_out
 
     return await try_out(task, code, tests)

@@ -1,9 +1,9 @@
 """The repo agent: a git repo and a task in, a verified patch out.
 
-workflow.py, trying.py   the run and its tries     taking.py, sources.py   how a repo is taken
-steps.py, tools.py       what is durable           workspace.py, live.py   files in a sandbox
-judging.py, guarding.py  what counts as a pass     patches.py, trees.py    patches and the user
-outsiders.py             other agents than ours
+workflow.py, attempt.py     the run and its attempts  checkout.py, sources.py   the repo copied
+steps.py, tools.py          what is durable           workspace.py              files in a sandbox
+verdict.py, test_guard.py   what counts as a pass     patches.py, trees.py      patches and the user
+external_agents.py          agents other than ours    test_detection.py         how tests are run
 """
 
 from typing import TYPE_CHECKING

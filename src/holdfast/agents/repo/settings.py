@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from holdfast import config
 from holdfast.sandbox.settings import BackendName
-from holdfast.tables import DURATION
+from holdfast.typed_settings import DURATION
 
 
 @dataclass(frozen=True, slots=True)

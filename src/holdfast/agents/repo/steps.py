@@ -15,16 +15,15 @@ from decimal import Decimal
 from holdfast.agents.code.models import choose
 from holdfast.agents.code.settings import load as load_code
 from holdfast.agents.repo import (
-    asking,
-    editing,
-    judging,
-    keeping,
-    live,
+    checkout,
+    prompts,
     settings,
+    snapshots,
     sources,
-    taking,
+    tool_actions,
+    verdict,
+    workspaces,
 )
-from holdfast.agents.repo.editing import Answer, Wrong
 from holdfast.agents.repo.records import (
     Base,
     Patch,
@@ -33,6 +32,7 @@ from holdfast.agents.repo.records import (
     TestRun,
     Verdict,
 )
+from holdfast.agents.repo.tool_actions import Answer, Wrong
 from holdfast.agents.repo.workspace import Workspace
 from holdfast.errors import SandboxGone, UsageError
 from holdfast.gateway import default_gateway
@@ -101,7 +101,7 @@ async def settle(
         memory=chosen.memory,
         pids=chosen.pids,
         backend=chosen.backend,
-        prompts=asking.load(),
+        prompts=prompts.load(),
     )
 
 
@@ -110,8 +110,8 @@ async def take_repo(
     source: str, plan: Plan, committed: bool, test_command: str | None, setup: tuple[str, ...]
 ) -> Base:
     """Copy the repo into a sandbox and keep it as the run's base."""
-    await keeping.delete_strays(step_context().run_id)
-    return await taking.take(
+    await snapshots.delete_strays(step_context().run_id)
+    return await checkout.take(
         sources.find(source), plan, committed=committed, test_command=test_command, setup=setup
     )
 
@@ -119,7 +119,7 @@ async def take_repo(
 @step(retries=2, timeout="1h")
 async def run_tests(base: Base, plan: Plan) -> TestRun | None:
     """Run the repo's tests before anything is changed."""
-    return await judging.run_tests(base, plan)
+    return await verdict.run_tests(base, plan)
 
 
 @step(retries=2, timeout="2h")
@@ -132,7 +132,7 @@ async def judge(
     round: int,
 ) -> Verdict:
     """Run the repo's tests on base and patch, in a fresh sandbox."""
-    return await judging.judge(base, plan, patches, before, keep_tests=keep_tests)
+    return await verdict.judge(base, plan, patches, before, keep_tests=keep_tests)
 
 
 @step(retries=2, timeout="5m")
@@ -158,13 +158,13 @@ async def add_up(runs: tuple[str, ...]) -> Spent:
 @step(retries=2, timeout="5m")
 async def close_workspace() -> None:
     """End the sandbox the agent worked in."""
-    await live.drop(step_context().run_id)
+    await workspaces.drop(step_context().run_id)
 
 
 @step(retries=2, timeout="5m")
 async def let_go(snapshot: str) -> None:
     """Delete the snapshot of the repo: nothing of the run needs it any more."""
-    await keeping.delete(snapshot)
+    await snapshots.delete(snapshot)
 
 
 @step(retries=1, timeout="24h")
@@ -181,9 +181,9 @@ async def run_agent(
 
     One step: a run that dies in the middle of it begins it anew, from the patches before.
     """
-    from holdfast.agents.repo import outsiders  # with a web server, which few runs need
+    from holdfast.agents.repo import external_agents  # with a web server, which few runs need
 
-    said, changed = await outsiders.work(
+    said, changed = await external_agents.work(
         default_gateway(), step_context().run_id, base, plan, patches, command, task, seconds
     )
     if changed is None:
@@ -198,13 +198,13 @@ async def run_agent(
 async def open_workspace(base: Base, plan: Plan, patches: tuple[Patch, ...], tree: str) -> None:
     """Make the agent's workspace, in the state that is on record."""
     workspace = await Workspace.open(base, plan, patches, tree, seconds=plan.max_time + 600)
-    await live.put(step_context().run_id, workspace)
+    await workspaces.put(step_context().run_id, workspace)
 
 
 async def _on(tree: str, tool: Callable[[Workspace], Awaitable[Answer]]) -> Outcome:
     """Use a tool on the run's workspace in this state."""
     run_id = step_context().run_id
-    workspace = live.find(run_id, tree)
+    workspace = workspaces.find(run_id, tree)
     if workspace is None:
         return Outcome(lost=True)
     try:
@@ -216,10 +216,10 @@ async def _on(tree: str, tool: Callable[[Workspace], Awaitable[Answer]]) -> Outc
             return Outcome(answer.text, answer.is_error)
         changed = await workspace.changes()
     except SandboxGone as gone:
-        await live.drop(run_id)
+        await workspaces.drop(run_id)
         return Outcome(f"the sandbox ended: {gone.message}", is_error=True)
     except BaseException:
-        await live.drop(run_id)  # half-done: the next step starts from what is on record
+        await workspaces.drop(run_id)  # half-done: the next step starts from what is on record
         raise
     if changed is None:
         return Outcome(answer.text, answer.is_error)
@@ -228,7 +228,7 @@ async def _on(tree: str, tool: Callable[[Workspace], Awaitable[Answer]]) -> Outc
 
 async def _look(tree: str, tool: Callable[[Workspace], Awaitable[Answer]]) -> Outcome:
     """Use a tool that changes nothing."""
-    workspace = live.find(step_context().run_id, tree)
+    workspace = workspaces.find(step_context().run_id, tree)
     if workspace is None:
         return Outcome(lost=True)
     try:
@@ -242,29 +242,29 @@ async def _look(tree: str, tool: Callable[[Workspace], Awaitable[Answer]]) -> Ou
 
 @step(retries=1, timeout="2m")
 async def read_file(tree: str, path: str, start: int, lines: int) -> Outcome:
-    return await _look(tree, lambda w: editing.read_file(w, path, start, lines))
+    return await _look(tree, lambda w: tool_actions.read_file(w, path, start, lines))
 
 
 @step(retries=1, timeout="2m")
 async def list_files(tree: str, path: str, recursive: bool) -> Outcome:
-    return await _look(tree, lambda w: editing.list_files(w, path, recursive))
+    return await _look(tree, lambda w: tool_actions.list_files(w, path, recursive))
 
 
 @step(retries=1, timeout="2m")
 async def search(tree: str, pattern: str, path: str, glob: str) -> Outcome:
-    return await _look(tree, lambda w: editing.search(w, pattern, path, glob))
+    return await _look(tree, lambda w: tool_actions.search(w, pattern, path, glob))
 
 
 @step(retries=1, timeout="5m")
 async def edit_file(tree: str, path: str, old: str, new: str, every: bool) -> Outcome:
-    return await _on(tree, lambda w: editing.edit_file(w, path, old, new, every))
+    return await _on(tree, lambda w: tool_actions.edit_file(w, path, old, new, every))
 
 
 @step(retries=1, timeout="5m")
 async def write_file(tree: str, path: str, content: str) -> Outcome:
-    return await _on(tree, lambda w: editing.write_file(w, path, content))
+    return await _on(tree, lambda w: tool_actions.write_file(w, path, content))
 
 
 @step(retries=1, timeout="30m")
 async def run(tree: str, command: str, seconds: float) -> Outcome:
-    return await _on(tree, lambda w: editing.run(w, command, seconds))
+    return await _on(tree, lambda w: tool_actions.run(w, command, seconds))

@@ -15,9 +15,9 @@ import asyncio
 from decimal import Decimal
 
 from holdfast.agents.repo import steps
+from holdfast.agents.repo.attempt import work
 from holdfast.agents.repo.records import Job, Repair, Try, Verdict
 from holdfast.agents.repo.sources import branch_name, without_password
-from holdfast.agents.repo.trying import work
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UsageError
 from holdfast.runtime.context import execution, now, set_attributes

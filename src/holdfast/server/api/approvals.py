@@ -1,7 +1,8 @@
 """Approvals: what runs ask of people, and deciding it.
 
-A decision goes through `holdfast.loop.deciding`, which binds it to the arguments that wait. Who
-was sent an approval's own token decides by it, at `/hooks/{approval}/{token}`, and needs no other.
+A decision goes through `holdfast.loop.approval_decisions`, which binds it to the arguments that
+wait. Who was sent an approval's own token decides by it, at `/hooks/{approval}/{token}`, and needs
+no other.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.errors import UsageError
-from holdfast.loop.deciding import decide, get_approval, list_approvals
+from holdfast.loop.approval_decisions import decide, get_approval, list_approvals
 from holdfast.records.approvals import Approval, ApprovalStatus
 from holdfast.server.api.hooks import ANYTHING, payload_of
 from holdfast.server.replies import Json

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.errors import NotFound
-from holdfast.loop.deciding import decide
+from holdfast.loop.approval_decisions import decide
 from holdfast.records.approvals import Approval
 from holdfast.server.inspector.pages import Page, inspection, mask, seen
 from holdfast.server.inspector.payloads import Field, Mask, fields_of, masked_value

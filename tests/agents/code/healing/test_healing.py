@@ -11,7 +11,7 @@ import pytest
 from agents.code.healing.pairing import Pair, error_shown, heals, named, pairs, user_text
 from agents.code.healing.running import MODELS, Bench
 from agents.code.healing.test_pairs import check, lay_out, node_with_types, run_node, run_python
-from holdfast.agents.code import asking
+from holdfast.agents.code import prompts
 from holdfast.gateway.formats import FORMATS
 from holdfast.testing.providers import FakeProvider
 
@@ -111,14 +111,14 @@ def test_without_the_error_in_the_prompt_nothing_heals(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fake is no stub that gives the right program to whoever asks a second time."""
-    to_fix = asking.to_fix
+    to_fix = prompts.to_fix
 
     def blind(*arguments: object) -> str:
         told = list(arguments)
         told[4] = "Some tests failed."
         return to_fix(*told)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(asking, "to_fix", blind)
+    monkeypatch.setattr(prompts, "to_fix", blind)
     fake = bench.provide(heals)
     wanted = [named("binary_search"), named("split_csv"), named("lru_cache")]
     found = bench.evaluate(wanted, MODELS["chat"])

@@ -28,7 +28,7 @@ CREATE TABLE approvals (
   decided_by      TEXT,
   note            TEXT NOT NULL DEFAULT '',
   how             TEXT,             -- library, cli, http, webhook, timeout
-  signature       TEXT,             -- of the decision: see loop/seal.py
+  signature       TEXT,             -- of the decision: see loop/approval_signatures.py
   used_at         REAL,
   used_by         TEXT              -- the step that acted on it: no other may
 ) WITHOUT ROWID;

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.agents.repo import detecting, guarding, patches
+from holdfast.agents.repo import patches, test_detection, test_guard
 from holdfast.agents.repo.excerpts import both_ends
 from holdfast.agents.repo.records import (
     Base,
@@ -93,7 +93,7 @@ async def _tested(
     how = base.tests
     if how is None:
         files = await workspace.names("ls-files", "-z")
-        how = (await detecting.look(workspace, files)).tests
+        how = (await test_detection.look(workspace, files)).tests
     if how is None:
         told = "not verified: the repo has no tests"
         problem = "The repo has no tests that could be run. Add tests for the change."
@@ -125,7 +125,7 @@ async def _guarded(
         for tree, texts in ((before, old), (workspace.tree, new)):
             raw = await workspace.content(tree, path)
             texts[path] = None if raw is None else raw.decode("utf-8", "replace")
-    return guarding.changed(old, new)
+    return test_guard.changed(old, new)
 
 
 async def _with_original(

@@ -26,13 +26,13 @@ from holdfast.gateway.plain import request_text
 from holdfast.gateway.reply import Reply
 from holdfast.gateway.request import Request
 from holdfast.gateway.streaming import ReplyStream
+from holdfast.loop.agent_stream import AgentEvent, Emit, ReasoningPiece, TextPiece, as_chunk
 from holdfast.loop.plan import StepPlan
-from holdfast.loop.steps import kindred_step
-from holdfast.loop.streaming import AgentEvent, Emit, ReasoningPiece, TextPiece, as_chunk
+from holdfast.loop.tool_steps import kindred_step
 from holdfast.runtime.context import execution, write_stream
 
 
-class Asking:
+class ModelCalls:
     """Makes the calls; `emit` gets their pieces here, `stream` has them in a stream of the run."""
 
     def __init__(self, emit: Emit | None, stream: str | None) -> None:

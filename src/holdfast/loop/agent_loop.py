@@ -14,14 +14,8 @@ from holdfast.errors import BudgetExceeded, OutcomeUnknown
 from holdfast.gateway.calls import Options, tagged
 from holdfast.gateway.messages import Message, user
 from holdfast.gateway.reply import Reply
-from holdfast.loop.asking import Asking
-from holdfast.loop.calls import ToolBox
-from holdfast.loop.content import not_run
-from holdfast.loop.output import repair_words
-from holdfast.loop.plan import StepPlan
-from holdfast.loop.results import AgentResult, AgentStep, Finish
-from holdfast.loop.spending import limit_spend
-from holdfast.loop.streaming import (
+from holdfast.loop.agent_budget import limit_spend
+from holdfast.loop.agent_stream import (
     AgentEvent,
     Emit,
     StepFinished,
@@ -29,8 +23,14 @@ from holdfast.loop.streaming import (
     ToolFinished,
     as_chunk,
 )
+from holdfast.loop.model_calls import ModelCalls
+from holdfast.loop.plan import StepPlan
+from holdfast.loop.results import AgentResult, AgentStep, Finish
+from holdfast.loop.structured_output import repair_words
+from holdfast.loop.tool_calls import ToolBox
+from holdfast.loop.tool_messages import not_run
 from holdfast.loop.tools import AgentTool, maybe_await, tools_of
-from holdfast.loop.walltime import WallTime
+from holdfast.loop.wall_time import WallTime
 from holdfast.runtime.context import write_stream
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Cycle:
     ) -> None:
         self._agent = agent
         self._emit, self._stream = emit, stream
-        self._asking = Asking(emit, stream)
+        self._model_calls = ModelCalls(emit, stream)
         self._messages = list(messages)
         self._clock = WallTime(agent.max_time)
         self._steps: list[AgentStep] = []
@@ -124,7 +124,7 @@ class Cycle:
         while True:
             asked += 1
             try:
-                return await self._asking.ask(plan, cast(Options, options))
+                return await self._model_calls.ask(plan, cast(Options, options))
             except OutcomeUnknown:
                 # The process died in mid-call. The call may have been paid for, and counts in
                 # full against budgets; but a model call changes nothing, so it is made anew.

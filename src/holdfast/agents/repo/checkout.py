@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from holdfast.agents.repo import detecting
+from holdfast.agents.repo import test_detection
 from holdfast.agents.repo.records import Base, Plan, TestPlan
 from holdfast.agents.repo.sources import Source
 from holdfast.agents.repo.workspace import ROOT, Workspace
@@ -64,7 +64,7 @@ async def take(
         tree = await workspace.state()
         await _leave_out_ignored(workspace, nested, notes)
         files = await workspace.names("ls-files", "-z")
-        found = await detecting.look(workspace, files)
+        found = await test_detection.look(workspace, files)
         tests = found.tests
         if test_command is not None:
             tests = TestPlan(test_command, ("given",), "given")

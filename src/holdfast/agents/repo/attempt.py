@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from holdfast.agents.repo import asking, steps
+from holdfast.agents.repo import prompts, steps
 from holdfast.agents.repo.records import Job, Try, Verdict
 from holdfast.agents.repo.tools import Bench
 from holdfast.errors import ProviderError
@@ -97,9 +97,9 @@ class _Agent:
             return _Said("", f"the model could not be asked: {error.message}", final=True)
 
     async def _round(self, number: int, verdict: Verdict) -> _Said:
-        words = asking.task(self._job)
+        words = prompts.task(self._job)
         if number > 1:
-            words = asking.heal(self._job, verdict.problem or verdict.summary)
+            words = prompts.heal(self._job, verdict.problem or verdict.summary)
         else:
             await self._bench.open()
         self._bench.finished = None
@@ -127,9 +127,9 @@ class _Outsider:
 
     async def round(self, number: int, verdict: Verdict) -> _Said:
         """Run the command on the files as they are."""
-        words = asking.task(self._job)
+        words = prompts.task(self._job)
         if number > 1:
-            words = f"{words}\n\n{asking.heal(self._job, verdict.problem or verdict.summary)}"
+            words = f"{words}\n\n{prompts.heal(self._job, verdict.problem or verdict.summary)}"
         left = max(self._job.deadline - now().timestamp(), 1.0)
         outcome = await steps.run_agent(
             self._job.base, self._job.plan, self._bench.patches, self._command, words, left, number

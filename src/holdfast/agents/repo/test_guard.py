@@ -10,8 +10,8 @@ import ast
 import re
 from collections.abc import Mapping
 
-from holdfast.agents.repo.detecting import test_script
 from holdfast.agents.repo.records import ChangedTest
+from holdfast.agents.repo.test_detection import test_script
 
 _TEST_FILE = re.compile(
     r"(^|/)(tests?|__tests__|specs?)/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$"

@@ -14,8 +14,8 @@ from holdfast.current import current_step
 from holdfast.errors import FatalError, StepTimeout
 from holdfast.gateway.messages import TextPart
 from holdfast.loop.approvals import use
-from holdfast.loop.content import OUTCOME_UNKNOWN, told
 from holdfast.loop.results import ToolOutput
+from holdfast.loop.tool_messages import OUTCOME_UNKNOWN, told
 from holdfast.loop.tools import AgentTool
 from holdfast.runtime import ambient
 from holdfast.runtime.codec import Signature

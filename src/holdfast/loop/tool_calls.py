@@ -15,11 +15,11 @@ from holdfast.errors import NotInWorkflow, OutcomeUnknown, StepTimeout
 from holdfast.gateway.messages import TextPart, ToolCallPart
 from holdfast.loop.approvals import Decision, approval, use_in_body
 from holdfast.loop.arguments import WrongArguments, parsed
-from holdfast.loop.content import OUTCOME_UNKNOWN, denied, told, worded
 from holdfast.loop.results import ToolOutput, ToolRun, ToolStatus
-from holdfast.loop.steps import plain_call, step_of
+from holdfast.loop.tool_messages import OUTCOME_UNKNOWN, denied, told, worded
+from holdfast.loop.tool_steps import plain_call, step_of
 from holdfast.loop.tools import AgentTool, maybe_await
-from holdfast.loop.walltime import WallTime
+from holdfast.loop.wall_time import WallTime
 from holdfast.runtime.context import execution
 
 

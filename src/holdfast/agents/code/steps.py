@@ -1,0 +1,145 @@
+"""What the steps of the workflow do: settle a run's plan, have a file written, try a program out.
+
+Loaded by the first step that needs it, not with the workflow: it brings the gateway and the
+sandbox along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from decimal import Decimal
+from weakref import WeakKeyDictionary
+
+from holdfast.agents.code import demo, toolchain
+from holdfast.agents.code.languages import Language, language_named
+from holdfast.agents.code.models import check_demo, check_models, choose
+from holdfast.agents.code.records import Draft, Plan, Task, Verdict
+from holdfast.agents.code.replies import code_in
+from holdfast.agents.code.settings import load
+from holdfast.agents.code.verdict import Limits as TestLimits
+from holdfast.agents.code.verdict import judge
+from holdfast.errors import FatalError
+from holdfast.gateway import default_gateway, generate_text
+from holdfast.records.calls import NANO, SpendLimit
+from holdfast.sandbox import Sandbox, default_host
+from holdfast.sandbox.spec import Limits, Spec
+
+_warming: set[asyncio.Task[None]] = set()
+_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+_WRONG = re.compile(
+    r"^[\s>*#`_-]*WRONG[*_`]*\s*:\s*[*_`]*\s*(code|tests?)\b[*_`]*[\s.:,-]*", re.IGNORECASE
+)
+_MOST_NOTE = 2000
+
+demo.register()  # here, where models are asked: whoever goes on with a run must know it too
+
+
+async def settle(
+    run_id: str,
+    task: str,
+    language: Language,
+    model: str | None,
+    test_model: str | None,
+    budget: Decimal | None,
+    packages: tuple[str, ...],
+) -> Plan:
+    """Choose the models, limit what the run may spend, make the sandbox's packages ready."""
+    gateway, settings = default_gateway(), load()
+    because = "named for this run"
+    if model is None:
+        chosen = await choose(gateway, settings)
+        model, because = chosen.model, chosen.because
+    test_model = test_model or settings.test_model or model
+    toolchain.check_packages(language, packages)
+    check_models(gateway, model, test_model)
+    check_demo(task, language.name, model, test_model)
+    limit = budget if budget is not None else settings.budget
+    if limit is not None:
+        amount = SpendLimit(f"run:{run_id}", usd=int(limit * NANO))
+        await gateway.ledger.set_limit(amount)
+    source = await toolchain.ready(language, packages)
+    if source is None:
+        _warm(Spec(language.runtime, Limits.of(memory=settings.memory, pids=settings.pids)))
+    return Plan(model, test_model, because)
+
+
+def _warm(spec: Spec) -> None:
+    """Have a sandbox like the tests' ready by the time the models have answered.
+
+    Whether that works is for the step that needs the sandbox to say.
+    """
+    task = asyncio.get_running_loop().create_task(default_host().warm(spec=spec))
+    _warming.add(task)
+    task.add_done_callback(_warmed)
+
+
+def _warmed(task: asyncio.Task[None]) -> None:
+    _warming.discard(task)
+    if not task.cancelled():
+        task.exception()
+
+
+async def write(model: str, system: str, prompt: str, language: Language, *, tests: bool) -> Draft:
+    """Ask the model; what it wrote, or why that can't be used."""
+    reply = await generate_text(model, system=system, prompt=prompt, max_tokens=load().max_tokens)
+    filename = language.test_file if tests else language.code_file
+    if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
+        words = reply.refusal or reply.text or "it gave no reason"
+        hint = demo.HOW_TO_GET_ONE if model == demo.MODEL else None
+        raise FatalError(f"{model} declined the task: {words}", hint=hint)
+    code = code_in(reply.text, language, tests=tests)
+    said, disputes = _said(reply.text)
+    if disputes is not None and not tests:
+        return Draft(filename, "", said, None, disputes)
+    if reply.finish == "length":
+        problem = f"the reply was cut off after {reply.usage.output:,} tokens"
+        return Draft(filename, code or "", said, problem)
+    if code is None:
+        empty = not reply.text.strip()
+        problem = "the reply was empty" if empty else "there was no code in the reply"
+        return Draft(filename, "", said, problem)
+    return Draft(filename, code, said)
+
+
+def _said(text: str) -> tuple[str, str | None]:
+    """The words before the code, and why the tests are wrong if they say so."""
+    words, *fenced = re.split(r"^[ \t]*(?:```|~~~)", text, maxsplit=1, flags=re.MULTILINE)
+    words = words.strip()
+    match = _WRONG.match(words)
+    if match is None:
+        # Without a fence the words can't be told from the code.
+        return words[:_MOST_NOTE] if fenced else "", None
+    reason = words[match.end() :].strip()[:_MOST_NOTE]
+    if match[1].lower() == "code":
+        return reason, None
+    return reason, reason or "it gave no reason"
+
+
+async def try_out(task: Task, code: str, tests: str) -> Verdict:
+    """Run the tests on the program in a sandbox of their own, when it is their turn.
+
+    As many at a time as there are processors: tests have a time limit, and fifty at once on two
+    processors would fail by it though nothing is wrong with them.
+    """
+    loop = asyncio.get_running_loop()
+    if loop not in _slots:
+        _slots[loop] = asyncio.Semaphore(load().parallel_tests or os.cpu_count() or 1)
+    async with _slots[loop]:
+        return await _try_out(task, code, tests)
+
+
+async def _try_out(task: Task, code: str, tests: str) -> Verdict:
+    language, settings = language_named(task.language), load()
+    limits = TestLimits(settings.test_timeout, settings.memory, settings.pids)
+    source = await toolchain.ready(language, task.packages)
+    sandbox = await Sandbox.create(
+        runtime=language.runtime,
+        timeout=2 * limits.seconds + 30,
+        memory=limits.memory,
+        pids=limits.pids,
+        source=source,
+    )
+    async with sandbox:
+        return await judge(sandbox, language, code, tests, limits)
