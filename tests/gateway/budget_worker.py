@@ -8,11 +8,11 @@ import os
 import sys
 from typing import Any
 
-from holdfast.current import CurrentStep, set_current_step
 from holdfast.errors import BudgetExceeded
 from holdfast.gateway.calls import default_gateway, generate_text, use_gateway
 from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.gateway import Gateway
+from holdfast.session import Caller, CurrentStep, set_caller
 
 
 async def main(url: str, number: int) -> None:
@@ -26,7 +26,7 @@ async def main(url: str, number: int) -> None:
 
     async def one(n: int) -> None:
         nonlocal done, refused
-        set_current_step(CurrentStep("run_1", "w", "s", f"0/{n}", 1, f"{os.getpid()}-{n}"))
+        set_caller(Caller(step=CurrentStep("run_1", "w", "s", f"0/{n}", 1, f"{os.getpid()}-{n}")))
         try:
             # 100 tokens at $1000 a million: $0.10 each, so that $2 has room for 20.
             await generate_text("fake/m", prompt=f"hi {n}", max_tokens=100)

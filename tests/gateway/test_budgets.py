@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.support import fake_providers, make_gateway
-from holdfast.current import CurrentStep, set_current_step
 from holdfast.errors import BadReply, BudgetExceeded, ProviderUnavailable
 from holdfast.gateway.calls import generate_text, stream_text, tagged
 from holdfast.gateway.config import Budget, ModelPrice
@@ -28,6 +27,7 @@ from holdfast.gateway.reply import Usage
 from holdfast.gateway.request import Request
 from holdfast.gateway.scripted import Fail, Say
 from holdfast.records.calls import SpendLimit
+from holdfast.session import Caller, CurrentStep, set_caller
 from holdfast.store.sqlite.ledger import SqliteLedger
 from holdfast.testing.providers import FakeProvider
 from waiting import until
@@ -48,7 +48,7 @@ def priced(url: str, **more: Any) -> dict[str, Any]:
 
 def in_run(run: str, **more: Any) -> None:
     fields = {"workflow": "w", "step": "s", "key": "0", "attempt": 1, "idempotency_key": run}
-    set_current_step(CurrentStep(run_id=run, **{**fields, **more}))
+    set_caller(Caller(step=CurrentStep(run_id=run, **{**fields, **more})))
 
 
 async def test_200_parallel_calls_against_room_for_20() -> None:

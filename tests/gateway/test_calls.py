@@ -15,8 +15,6 @@ import pydantic
 import pytest
 
 from gateway.support import fake_providers, make_gateway
-from holdfast import interception
-from holdfast.current import CurrentStep, set_current_step
 from holdfast.errors import BadReply, OutcomeUnknown, UnknownModel, UsageError
 from holdfast.gateway import (
     Fail,
@@ -36,6 +34,7 @@ from holdfast.gateway import (
 from holdfast.gateway.events import End, PartStart
 from holdfast.gateway.messages import ReasoningPart, TextPart
 from holdfast.gateway.reply import Completion, Usage
+from holdfast.session import Caller, CurrentStep, set_caller
 from holdfast.testing.providers import FakeProvider
 
 
@@ -202,7 +201,7 @@ def step(attempt: int = 1, key: str = "idem-1") -> CurrentStep:
 
 
 async def test_a_call_in_a_step_belongs_to_it(gateway: Gateway) -> None:
-    set_current_step(step())
+    set_caller(Caller(step=step()))
     await generate_text("scripted/echo", prompt="hi")
     (call,) = await gateway.ledger.calls(run_id="run_1")
     found = call.start
@@ -211,14 +210,14 @@ async def test_a_call_in_a_step_belongs_to_it(gateway: Gateway) -> None:
 
 async def test_a_step_run_again_after_its_worker_died_pays_once(gateway: Gateway) -> None:
     with ScriptedModel("m", ["one", "two", "three"]) as model:
-        set_current_step(step())
+        set_caller(Caller(step=step()))
         first = [await generate_text("scripted/m", prompt="same") for _ in range(2)]
-        set_current_step(step())  # the same attempt, on another worker
+        set_caller(Caller(step=step()))  # the same attempt, on another worker
         second = [await generate_text("scripted/m", prompt="same") for _ in range(2)]
         assert [reply.text for reply in first] == [reply.text for reply in second] == ["one", "two"]
         assert [reply.replayed for reply in second] == [True, True]
         assert len(model.requests) == 2
-        set_current_step(step(attempt=2))  # the step failed: perhaps because of the answer
+        set_caller(Caller(step=step(attempt=2)))  # the step failed: perhaps because of the answer
         assert (await generate_text("scripted/m", prompt="same")).text == "three"
 
 
@@ -226,9 +225,9 @@ async def test_a_replayed_stream_is_whole(gateway: Gateway) -> None:
     part = ReasoningPart("deep", signature="sig", origin="anthropic")
     answer = Completion((part, TextPart("whole")), "stop", "m", Usage(3, 4), "id-1")
     with ScriptedModel("m", [answer]):
-        set_current_step(step())
+        set_caller(Caller(step=step()))
         first = await stream_text("scripted/m", prompt="hi").reply()
-        set_current_step(step())
+        set_caller(Caller(step=step()))
         async with stream_text("scripted/m", prompt="hi") as stream:
             assert [piece async for piece in stream] == ["whole"]
         again = await stream.reply()
@@ -243,7 +242,7 @@ async def test_an_unknown_outcome_is_not_paid_again_by_itself(tmp_path: Any) -> 
     store = tmp_path / "store.db"
     with FakeProvider(lambda _: "fresh") as fake:
         gateway = make_gateway(store, providers=fake_providers(fake.url, "chat"))
-        set_current_step(step())
+        set_caller(Caller(step=step()))
         await generate_text("fake-chat/m", prompt="hi", gateway=gateway)
         known = (await gateway.ledger.calls())[0].start
         await gateway.ledger.supersede(known.id)
@@ -252,12 +251,12 @@ async def test_an_unknown_outcome_is_not_paid_again_by_itself(tmp_path: Any) -> 
         await dead.begin(lost, scopes=[], usd=0, tokens=0)
         dead._thread.close()  # type: ignore[attr-defined]
         dead._owner.close()  # type: ignore[attr-defined]
-        set_current_step(step())
+        set_caller(Caller(step=step()))
         with pytest.raises(OutcomeUnknown):
             await generate_text("fake-chat/m", prompt="hi", gateway=gateway)
         assert fake.hits == 1
         bold = make_gateway(store, providers=fake_providers(fake.url, "chat"), on_unknown="again")
-        set_current_step(step())
+        set_caller(Caller(step=step()))
         assert (await generate_text("fake-chat/m", prompt="hi", gateway=bold)).text == "fresh"
         assert fake.hits == 2
         await gateway.close()
@@ -266,7 +265,7 @@ async def test_an_unknown_outcome_is_not_paid_again_by_itself(tmp_path: Any) -> 
 
 async def test_a_steps_model_can_be_configured() -> None:
     gateway = make_gateway(steps={"s": "scripted/other"})
-    set_current_step(step())
+    set_caller(Caller(step=step()))
     with ScriptedModel("other", ["from the other"]):
         reply = await generate_text("scripted/echo", prompt="hi", gateway=gateway)
     assert reply.text == "from the other"
@@ -282,20 +281,20 @@ async def test_in_a_workflow_body_a_call_is_handed_to_the_runtime(gateway: Gatew
     async def durable(name: str, function: Callable[[Any], Awaitable[Any]], argument: Any) -> Any:
         hints = function.__annotations__
         assert "Reply" in str(hints["return"])
-        interception.set_interceptor(None)  # the step's body runs without it
+        set_caller(Caller())  # the step's body runs without it
         result = await function(argument)
         encoded = pydantic.TypeAdapter(Reply).dump_json(result)
         journal.append((name, encoded))
-        interception.set_interceptor(durable)  # type: ignore[arg-type]
+        set_caller(Caller(interceptor=durable))  # type: ignore[arg-type]
         return pydantic.TypeAdapter(Reply).validate_json(encoded)
 
-    interception.set_interceptor(durable)  # type: ignore[arg-type]
+    set_caller(Caller(interceptor=durable))  # type: ignore[arg-type]
     script = [Say("hi", reasoning="r", tools=[("f", {})]), Say("streamed")]
     with ScriptedModel("m", script):
         reply = await generate_text("scripted/m", prompt="hi", tags=["t"])
         async with stream_text("scripted/m", prompt="hi") as stream:
             pieces = [piece async for piece in stream]
-    interception.set_interceptor(None)
+    set_caller(Caller())
     assert (reply.text, reply.reasoning, reply.tool_calls[0].name) == ("hi", "r", "f")
     assert pieces == ["streamed"]
     assert [name for name, _ in journal] == ["generate_text scripted/m"] * 2

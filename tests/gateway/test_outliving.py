@@ -107,11 +107,11 @@ def test_a_caller_killed_in_mid_call_comes_back_to_the_same_call(
 
 WORKER = """
 import asyncio
-from holdfast.current import CurrentStep, set_current_step
+from holdfast.session import Caller, CurrentStep, set_caller
 from holdfast.gateway import generate_text, stream_text
 
 async def main():
-    set_current_step(CurrentStep("run_1", "w", "s", "0", 1, "the step's own key"))
+    set_caller(Caller(step=CurrentStep("run_1", "w", "s", "0", 1, "the step's own key")))
     print((await generate_text("holdfast/fake-chat/m", prompt="hi")).text)
 
 asyncio.run(main())

@@ -76,9 +76,9 @@ async def test_a_fallback_is_for_the_providers_faults_not_the_requests(
 
 
 async def test_a_fallback_crosses_formats_with_a_key_of_its_own() -> None:
-    from holdfast.current import CurrentStep, set_current_step
+    from holdfast.session import Caller, CurrentStep, set_caller
 
-    set_current_step(CurrentStep("run_1", "w", "s", "0", 1, "idem"))
+    set_caller(Caller(step=CurrentStep("run_1", "w", "s", "0", 1, "idem")))
     with FakeProvider([Fail(500), "from the other"]) as fake:
         gateway = make_gateway(
             providers=fake_providers(fake.url),

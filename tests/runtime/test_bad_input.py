@@ -35,9 +35,9 @@ QUICK = Settings(sweep_seconds=0.05)
 
 async def status_becomes(run: RunHandle[Any], status: str) -> Any:
     """Wait until the run has this status; its record."""
-    from holdfast.runtime import ambient
+    from holdfast.runtime.app import current_engine
 
-    engine = await ambient.current_engine()
+    engine = await current_engine()
     async with asyncio.timeout(20):
         async for _ in engine.watchers.changes():
             record = await run.record()

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.current import CurrentStep, set_current_step
 from holdfast.errors import NotFound, SourceError
 from holdfast.records.sandboxes import SandboxRecord
 from holdfast.sandbox import AllowedHost, Ended, Host, Sandbox
 from holdfast.sandbox.spec import Limits, Spec
+from holdfast.session import Caller, CurrentStep, set_caller
 from holdfast.store.sqlite import sandbox_rows
 from holdfast.store.sqlite.sandbox_writer import SandboxWriter
 from sandbox.support import create, observed, require, serving, shared_host, until
@@ -71,11 +71,11 @@ async def test_sandboxes_are_recorded_against_run_and_step_and_end_with_the_run(
     step = CurrentStep("run_1", "w", "make", "0.1", 1, "key")
     host = shared_host()
     with observed(host) as observer:
-        set_current_step(step)
+        set_caller(Caller(step=step))
         try:
             mine = await create()
         finally:
-            set_current_step(None)
+            set_caller(Caller())
         other = await create()
         assert (observer.sandboxes[mine.id].run_id, observer.sandboxes[mine.id].step_key) == (
             "run_1",

@@ -14,8 +14,8 @@ import pytest
 from holdfast import (
     FatalError,
     open_engine,
-    place,
     send_event,
+    session,
     sleep,
     start,
     step,
@@ -275,7 +275,7 @@ async def test_without_a_store_nothing_is_recorded(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_STORE", raising=False)
-    assert place.opened_store() is None
+    assert session.opened_store() is None
     async with await make() as sandbox:
         await sandbox.shell("true")
     assert list(tmp_path.iterdir()) == []

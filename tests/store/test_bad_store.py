@@ -29,7 +29,7 @@ from holdfast import (
     workflow,
 )
 from holdfast.errors import CorruptEvent, SchemaTooNew, StoreFull, StoreReadOnly
-from holdfast.runtime import ambient
+from holdfast.runtime.app import current_engine
 from holdfast.store.sqlite import events, schema
 
 QUICK = Settings(sweep_seconds=0.05, store_retry_seconds=0.05)
@@ -54,7 +54,7 @@ async def parent() -> str:
 
 async def until(condition: Any) -> Any:
     """Look again whenever the store changes, until the condition holds."""
-    engine = await ambient.current_engine()
+    engine = await current_engine()
     async with asyncio.timeout(20):
         async for _ in engine.watchers.changes():
             if found := await condition():

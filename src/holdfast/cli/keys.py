@@ -96,7 +96,7 @@ def run_revoke(options: argparse.Namespace) -> int:
 
 
 def _with_ledger(work: Callable[[Any], Awaitable[int]]) -> int:
-    from holdfast.place import default_store
+    from holdfast.session import default_store
     from holdfast.store.sqlite.ledger import SqliteLedger
 
     async def main() -> int:

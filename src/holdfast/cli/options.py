@@ -108,7 +108,7 @@ def parse_duration(text: str) -> float:
 
 def store_path(options: argparse.Namespace) -> Path:
     """Where the store is: as asked for, or by default."""
-    from holdfast.place import default_store
+    from holdfast.session import default_store
 
     named: Path | None = options.store
     return named if named is not None else default_store()

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from holdfast.cli.output import duration, short
 from holdfast.cli.view import SYMBOLS
-from holdfast.place import current_store
 from holdfast.records import Step
 from holdfast.records.calls import NANO
+from holdfast.session import current_store
 from holdfast.store.sqlite.activity import Spent, spent_by_step
 from holdfast.store.sqlite.inspection import Inspection
 

@@ -23,13 +23,13 @@ from typing import Any
 from holdfast.cli import output
 from holdfast.durations import seconds
 from holdfast.errors import SandboxUnavailable, UsageError
-from holdfast.place import current_store
 from holdfast.records.sandboxes import SandboxRecord
 from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver, cleanup, remote
 from holdfast.sandbox.control import as_json
 from holdfast.sandbox.settings import load
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.sandbox.state import default_state
+from holdfast.session import current_store
 from holdfast.store.sqlite.sandbox_cleanup import Dropped, prune_store
 
 BACKENDS = ("microvm", "gvisor", "namespace")

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli import output
 from holdfast.cli.view import SYMBOLS, outcome, step_name
-from holdfast.place import current_store
 from holdfast.records import RUN_ENDS, RUN_RETRIED, RUN_STUCK, Event, Run, Step
 from holdfast.runtime.step_records import steps_of
+from holdfast.session import current_store
 from holdfast.store.sqlite.activity import Spent, spent_by_step
 from holdfast.store.sqlite.inspection import Inspection
 

@@ -20,7 +20,7 @@ from holdfast.cli.runs import ending, run_json, show_hint
 from holdfast.cli.starting import silent, start
 from holdfast.errors import UsageError
 from holdfast.records import Event, Run
-from holdfast.runtime.ambient import current_engine
+from holdfast.runtime.app import current_engine
 from holdfast.runtime.client import create_run, get_run
 from holdfast.runtime.engine import Engine
 

@@ -1,7 +1,7 @@
 """The calls people make: `generate_text`, `stream_text`, `generate_object`.
 
 In a workflow body a call is handed to the runtime, which makes it a durable step by itself (see
-`holdfast.interception`); in a step it belongs to that step; elsewhere it is just made.
+`holdfast.session`); in a step it belongs to that step; elsewhere it is just made.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from holdfast.gateway.messages import Message, TextPart
 from holdfast.gateway.reply import Reply
 from holdfast.gateway.request import Effort, OutputSchema, Request, Tool, ToolChoice
 from holdfast.gateway.streaming import ReplyStream
-from holdfast.interception import interceptor
-from holdfast.place import current_store, on_leave
+from holdfast.session import current_store, interceptor, on_store_close
 
 
 class Options(TypedDict, total=False):
@@ -75,7 +74,7 @@ def _of_store(path: Path) -> Gateway:
             del _of_stores[path]
             await gateway.close()
 
-        on_leave(path, close)
+        on_store_close(path, close)
     return _of_stores[path]
 
 

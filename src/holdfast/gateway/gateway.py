@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 
-from holdfast.current import CurrentStep, current_step
 from holdfast.errors import OutcomeUnknown
 from holdfast.gateway import addresses
 from holdfast.gateway.backends import Backends
@@ -32,8 +31,8 @@ from holdfast.gateway.route import Routes
 from holdfast.gateway.seal import key_hash, sealing_key, unseal
 from holdfast.gateway.work import CanonicalWork, OnEvent
 from holdfast.ids import new_id
-from holdfast.place import default_store, opened_store
 from holdfast.records.calls import NANO, CallEnd, CallStart
+from holdfast.session import CurrentStep, current_step, default_store, opened_store
 from holdfast.store.sqlite.ledger import Earlier, SqliteLedger
 
 _STEPS_REMEMBERED = 4096
@@ -42,7 +41,7 @@ _STEPS_REMEMBERED = 4096
 class Gateway:
     """Calls models by name, records every call, keeps budgets.
 
-    `ledger` defaults to the store this process has open, or the default one (`holdfast.place`).
+    `ledger` defaults to the store this process has open, or the default one (`holdfast.session`).
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from holdfast.errors import ApprovalRefused, NotFound, NotInWorkflow, UsageError
 from holdfast.loop.approval_signatures import SECRET, hash_of, same, signature_of, token_of
 from holdfast.records.approvals import Approval, ApprovalStatus, How, Verdict
-from holdfast.runtime import ambient
+from holdfast.runtime.app import current_engine
 from holdfast.runtime.context import execution
 from holdfast.runtime.engine import Engine
 
@@ -91,4 +91,4 @@ async def _engine() -> Engine:
             "approvals can't be listed or decided in a workflow body",
             hint="ask for one with `await approval(…)`; decide in a step or outside",
         )
-    return await ambient.current_engine()
+    return await current_engine()

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from holdfast.current import current_step
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ApprovalRefused, NotInWorkflow
 from holdfast.ids import derived_id
 from holdfast.loop.approval_signatures import SECRET, hash_of, same, signature_of, token_of
 from holdfast.records.approvals import Approval, ApprovalStatus, How, Verdict
-from holdfast.runtime import ambient
+from holdfast.runtime.app import current_engine
 from holdfast.runtime.context import execution, patched, step_context, wait_for_event
 from holdfast.runtime.definitions import Step, step
+from holdfast.session import current_step
 from holdfast.store.sqlite.approvals import DECIDED
 
 
@@ -135,7 +135,7 @@ async def _closed(found: Approval) -> Approval:
 
 @step(name="ask for approval")
 async def _ask(question: Question) -> Approval:
-    engine, context = await ambient.current_engine(), step_context()
+    engine, context = await current_engine(), step_context()
     new = Approval(
         id=derived_id("apr", context.run_id, context.idempotency_key),
         run_id=context.run_id,
@@ -156,7 +156,7 @@ async def _ask(question: Question) -> Approval:
 @step(name="read the decision")
 async def _read(id: str, timed_out: bool) -> Approval:
     """How an approval stands; one whose time is over is closed by its fallback."""
-    engine = await ambient.current_engine()
+    engine = await current_engine()
     found = await engine.store.approval(id)
     assert found is not None, id
     if found.run_id != step_context().run_id:
@@ -170,7 +170,7 @@ async def _read(id: str, timed_out: bool) -> Approval:
 
 
 async def _fallback_of(found: Approval) -> Verdict:
-    engine = await ambient.current_engine()
+    engine = await current_engine()
     at = engine.clock.now()
     statuses: dict[str, ApprovalStatus] = {"approve": "approved", "escalate": "escalated"}
     status = statuses.get(found.fallback, "expired")
@@ -180,7 +180,7 @@ async def _fallback_of(found: Approval) -> Verdict:
 
 @step(name="withdraw the approval")
 async def _withdraw(id: str) -> None:
-    engine = await ambient.current_engine()
+    engine = await current_engine()
     why = "the run no longer waits for it"
     verdict = Verdict("withdrawn", engine.clock.now(), "", why, "timeout", "")
     await engine.store.lapse_approval(id, verdict)
@@ -188,7 +188,7 @@ async def _withdraw(id: str) -> None:
 
 def _notifying(notify: Notify) -> Step[..., Any]:
     async def notify_approver(id: str) -> None:
-        engine = await ambient.current_engine()
+        engine = await current_engine()
         found = await engine.store.approval(id)
         assert found is not None, id
         await notify(found, token_of(await engine.store.secret(SECRET), found))
@@ -210,7 +210,7 @@ def _decision(closed: Approval) -> Decision:
 
 
 async def _check_signature(found: Approval) -> None:
-    engine = await ambient.current_engine()
+    engine = await current_engine()
     secret = await engine.store.secret(SECRET)
     by, at = found.decided_by or "", found.decided_at or 0.0
     if not same(signature_of(secret, found, found.status, by, at), found.signature or ""):
@@ -222,7 +222,7 @@ async def _check_signature(found: Approval) -> None:
 
 async def use(id: str, title: str, tool: str | None, arguments: Any) -> None:
     """In a step: check that this approval allows exactly this, here, and is used by nobody else."""
-    engine, here = await ambient.current_engine(), current_step()
+    engine, here = await current_engine(), current_step()
     assert here is not None
     found = await engine.store.approval(id)
     if found is None or found.run_id != here.run_id:

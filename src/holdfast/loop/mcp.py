@@ -23,9 +23,9 @@ from holdfast.loop.arguments import OpenArguments
 from holdfast.loop.mcp_connection import Connection
 from holdfast.loop.results import ToolOutput
 from holdfast.loop.tools import AgentTool, ToolSource
-from holdfast.place import on_leave, opened_store
 from holdfast.runtime.context import execution
 from holdfast.runtime.definitions import Step
+from holdfast.session import on_store_close, opened_store
 
 if TYPE_CHECKING:
     from mcp import StdioServerParameters
@@ -175,7 +175,7 @@ class McpServer(ToolSource):
             found = self._connections[loop] = Connection(self.name, self._target, self._headers)
             store = opened_store()
             if store is not None:
-                on_leave(store, self.close)
+                on_store_close(store, self.close)
         return await found.client()
 
     async def _drop(self) -> None:

@@ -10,18 +10,18 @@ from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from holdfast.current import current_step
 from holdfast.errors import FatalError, StepTimeout
 from holdfast.gateway.messages import TextPart
 from holdfast.loop.approvals import use
 from holdfast.loop.results import ToolOutput
 from holdfast.loop.tool_messages import OUTCOME_UNKNOWN, told
 from holdfast.loop.tools import AgentTool
-from holdfast.runtime import ambient
+from holdfast.runtime.app import current_engine
 from holdfast.runtime.codec import Signature
 from holdfast.runtime.definitions import Step
 from holdfast.runtime.retry import Backoff
 from holdfast.runtime.threads import Threads
+from holdfast.session import current_step
 
 _threads = Threads(32)
 _steps: WeakKeyDictionary[AgentTool, Step[..., Any]] = WeakKeyDictionary()
@@ -73,7 +73,7 @@ async def _first_time() -> bool:
     `step.started` would not do: it is written without being waited for, so that a tool could
     have taken effect whose start nobody finds after a crash.
     """
-    engine, here = await ambient.current_engine(), current_step()
+    engine, here = await current_engine(), current_step()
     assert here is not None
     return await engine.store.begin_once(here.run_id, here.key)
 

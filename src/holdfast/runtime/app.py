@@ -1,17 +1,32 @@
-"""Opening Holdfast in a process: a store, and unless told otherwise a worker on it."""
+"""Opening Holdfast in a process: a store, and unless told otherwise a worker on it.
+
+The functions of the API speak to `current_engine()`: the one whose step is executing, the one
+this process opened last, or a default one that is opened on first use.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-from holdfast import config, place
+from holdfast import config, session
 from holdfast.ids import new_id
-from holdfast.runtime import ambient
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.settings import Settings
 from holdfast.store.sqlite.store import SqliteStore
+
+
+class _Default(NamedTuple):
+    """The default engine of an event loop: once it is open, and the task that keeps it so."""
+
+    ready: asyncio.Future[Engine]
+    keeper: asyncio.Task[None]
+
+
+_defaults: dict[asyncio.AbstractEventLoop, _Default] = {}
 
 
 @asynccontextmanager
@@ -33,18 +48,46 @@ async def open_engine(
     ...     print(await run.result())
     """
     name = new_id("wkr" if worker else "cli")
-    path = Path(path) if path is not None else place.default_store()
+    path = Path(path) if path is not None else session.default_store()
     store = SqliteStore(path, name)
     chosen = settings or config.section("runtime", Settings)
     engine = Engine(store, worker_id=name, settings=chosen, works=worker)
     await engine.open()
-    ambient.push(engine)
-    place.enter(path)
+    session.add_engine(engine)
+    session.add_store(path)
     try:
         yield engine
     finally:
-        ambient.pop(engine)
+        session.remove_engine(engine)
         try:
             await engine.close(grace)
         finally:
-            await place.leave(path)
+            await session.remove_store(path)
+
+
+async def current_engine() -> Engine:
+    """The engine to use here; see the module's text."""
+    found: Engine | None = session.opened_engine()
+    if found is not None:
+        return found
+    loop = asyncio.get_running_loop()
+    if loop not in _defaults:
+        ready: asyncio.Future[Engine] = loop.create_future()
+        _defaults[loop] = _Default(ready, loop.create_task(_keep_default(ready)))
+    # Shielded: others may wait for the same engine when one of them is cancelled.
+    return await asyncio.shield(_defaults[loop].ready)
+
+
+async def _keep_default(ready: asyncio.Future[Engine]) -> None:
+    """Open the default engine, and close it when the loop ends and cancels us."""
+    try:
+        async with open_engine() as engine:
+            ready.set_result(engine)
+            await asyncio.get_running_loop().create_future()
+    except BaseException as error:
+        if not ready.done():
+            ready.set_exception(error)
+            return
+        raise
+    finally:
+        del _defaults[asyncio.get_running_loop()]

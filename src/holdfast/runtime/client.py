@@ -1,8 +1,8 @@
 """Starting, finding and steering runs: the functions and the handle that users hold.
 
-They speak to the engine at hand (see `ambient`). In a workflow body, `start` and `send_event`
-are durable steps, and `result()` waits durably; what else would steer runs from there belongs
-into a step.
+They speak to the engine at hand (see `current_engine`). In a workflow body, `start` and
+`send_event` are durable steps, and `result()` waits durably; what else would steer runs from there
+belongs into a step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from holdfast.ids import derived_id, new_id
 from holdfast.records import RUN_CONTINUED, RUN_ENDS, RUN_STUCK, ErrorInfo, Event, Status
 from holdfast.records import Run as RunRecord
 from holdfast.records import Step as StepRecord
-from holdfast.runtime import ambient, forking, updates
+from holdfast.runtime import forking, updates
+from holdfast.runtime.app import current_engine
 from holdfast.runtime.bulk import BulkAction, BulkResult, steer_all
 from holdfast.runtime.codec import Codec, codec_for
 from holdfast.runtime.context import execution, step_context
@@ -133,7 +134,7 @@ class RunHandle(Generic[R]):
         body = execution()
         if body is not None:
             return await updates.ask_from_body(body, self.id, name, payload, id, timeout)
-        engine = await ambient.current_engine()
+        engine = await current_engine()
         sent = await updates.send(engine, self.id, name, payload, id or new_id("upd"))
         if not sent.ended:
             sent = await updates.ended(engine, self.id, sent.id, timeout)
@@ -247,7 +248,7 @@ def _stuck(run_id: str, why: str) -> RunStuck:
 async def _engine(what: str) -> Engine:
     if execution() is not None:
         raise NotInWorkflow(f"{what} of a run can't be had in a workflow body", hint="use a @step")
-    return await ambient.current_engine()
+    return await current_engine()
 
 
 # --- starting ---
@@ -264,7 +265,7 @@ async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) 
     result = workflow.signature.result
     lane = workflow.lane(args, kwargs)
     if execution() is None:
-        engine = await ambient.current_engine()
+        engine = await current_engine()
         limit = engine.settings.max_payload
         input = workflow.signature.encode_arguments(args, kwargs, limit)
         created = await engine.create(_new_run(engine, workflow, input, lane))
@@ -287,7 +288,7 @@ async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) 
 @step(name="start")
 async def _start(request: dict[str, Any]) -> str:
     """Starting a run from a workflow. Its id comes from the step's, so twice makes one."""
-    engine, context = await ambient.current_engine(), step_context()
+    engine, context = await current_engine(), step_context()
     workflow = find_workflow(request["workflow"]).options(
         key=request["key"],
         attributes=request["attributes"],
@@ -305,7 +306,7 @@ async def start_by_name(
 ) -> RunHandle[Any]:
     """Start a run of a workflow known by name, with its arguments as a JSON object."""
     workflow = find_workflow(name).options(key=key, key_policy=key_policy)
-    created = await create_run(await ambient.current_engine(), workflow, input)
+    created = await create_run(await current_engine(), workflow, input)
     return RunHandle(created.run.id, workflow.signature.result)
 
 
@@ -371,7 +372,7 @@ async def get_run(run_id: str) -> RunHandle[Any]:
     """The handle of a run that exists."""
     if execution() is not None:
         return RunHandle(run_id, codec_for(Any))
-    engine = await ambient.current_engine()
+    engine = await current_engine()
     record = await engine.store.get(run_id)
     if record is None:
         raise _no_run(run_id)
@@ -460,7 +461,7 @@ async def _send_event(event: dict[str, Any]) -> bool:
 
 
 async def _send(name: str, data: bytes, event_id: str, run: str | None) -> bool:
-    engine = await ambient.current_engine()
+    engine = await current_engine()
     if len(data) > engine.settings.max_payload:
         raise PayloadTooLarge(f"the payload of {name!r} has {len(data):,} bytes: over the limit")
     if run is not None and await engine.store.get(run) is None:

@@ -11,17 +11,16 @@ import json
 import random as random_module
 import uuid
 from collections.abc import Callable
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.current import CurrentStep
 from holdfast.durations import Duration, seconds
 from holdfast.errors import CodecError, NotInWorkflow, UsageError
 from holdfast.runtime.codec import codec_for
 from holdfast.runtime.loop import WorkflowLoop
 from holdfast.runtime.outcomes import ReceivedEvent, TimedOut
 from holdfast.runtime.run_context import RunContext
+from holdfast.session import CurrentStep, caller
 
 if TYPE_CHECKING:
     from holdfast.runtime.replay import Execution
@@ -54,7 +53,7 @@ def run_context() -> RunContext:
     run = execution()
     if run is not None:
         return run.context
-    context = _step_context.get()
+    context: StepContext | None = caller().context
     if context is None:
         raise NotInWorkflow("run_context() is only there in a workflow or a step that one called")
     return context.run
@@ -195,7 +194,7 @@ def publish(name: str, value: Any) -> None:
     if run is not None:
         run.publish(name, data)
         return
-    context = _step_context.get()
+    context: StepContext | None = caller().context
     if context is None:
         raise NotInWorkflow("publish can only be called in a workflow or a step")
     context.publish(name, data)
@@ -212,7 +211,7 @@ async def write_stream(chunk: Any, *, stream: str = "output") -> None:
     if run is not None:
         run.write_stream(stream, data)
         return
-    context = _step_context.get()
+    context: StepContext | None = caller().context
     if context is None:
         raise NotInWorkflow("write_stream can only be called in a workflow or a step")
     await context.write(stream, data)
@@ -267,19 +266,12 @@ class StepContext:
         return f"<step {self.step} of {self.run_id}, attempt {self.attempt}>"
 
 
-_step_context: ContextVar[StepContext | None] = ContextVar("holdfast_step_context", default=None)
-
-
-def set_step_context(context: StepContext) -> None:
-    _step_context.set(context)
-
-
 def step_context() -> StepContext:
     """The attempt that is executing: its number, its idempotency key, its heartbeat.
 
     >>> await charge(card, amount, idempotency_key=step_context().idempotency_key)
     """
-    found = _step_context.get()
+    found: StepContext | None = caller().context
     if found is None:
         raise NotInWorkflow("step_context() is only there in a step that a workflow has called")
     return found

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast import endings
+from holdfast import session
 from holdfast.clock import JUMP_SECONDS, Clock, SystemClock, offset
 from holdfast.errors import CorruptEvent, HoldfastError, StoreError
 from holdfast.ids import derived_id, new_id
@@ -176,13 +176,13 @@ class Engine:
         self.watchers.changed(change)
 
     def _let_go_of(self, ended: Mapping[str, Event]) -> None:
-        for run_id in endings.held_runs() & ended.keys():
+        for run_id in session.held_runs() & ended.keys():
             if ended[run_id].type != RUN_PAUSED:  # a paused run goes on with what it has
                 self._let_go(run_id)
 
     def _let_go(self, run_id: str) -> None:
         if run_id not in self._letting_go:
-            task = asyncio.get_running_loop().create_task(endings.end_run(run_id))
+            task = asyncio.get_running_loop().create_task(session.end_run(run_id))
             self._letting_go[run_id] = task
             task.add_done_callback(lambda task: self._let_go_ended(run_id, task))
 
@@ -317,7 +317,7 @@ class Engine:
 
     async def _let_go_of_ended_elsewhere(self) -> None:
         """What is held here for runs that another process has ended, or that ended long ago."""
-        for run_id in endings.held_runs() - self.runs.keys():
+        for run_id in session.held_runs() - self.runs.keys():
             run = await self.store.get(run_id)
             if run is not None and (run.ended or run.status == "stuck"):
                 self._let_go(run_id)

@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 
 from holdfast.errors import CodecError, HoldfastError, NonDeterminismError, RunError
 from holdfast.ids import derived_id
-from holdfast.interception import set_interceptor
 from holdfast.records import (
     ATTRIBUTES_SET,
     CANCEL_REQUESTED,
@@ -52,6 +51,7 @@ from holdfast.runtime.continuation import ContinueAsNew
 from holdfast.runtime.definitions import Step, Workflow
 from holdfast.runtime.history import History, is_mark
 from holdfast.runtime.loop import WorkflowLoop, WorkflowTask, WorkflowTimer
+from holdfast.session import Caller, set_caller
 from holdfast.store.sqlite.mailbox import END_OF
 
 
@@ -145,7 +145,7 @@ class Execution:
         body = self.workflow.function(*args, **kwargs)
         # A context of its own: nothing of the engine's may be seen in the body.
         context = contextvars.Context()
-        context.run(set_interceptor, self.intercept)
+        context.run(set_caller, Caller(interceptor=self.intercept))
         task = self.loop.create_task(body, context=context)
         assert isinstance(task, WorkflowTask)
         return task

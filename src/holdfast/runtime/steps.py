@@ -11,14 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.clock import Timer as ClockTimer
-from holdfast.current import CurrentStep, set_current_step
 from holdfast.durations import seconds
 from holdfast.errors import HoldfastError, RetryableError, RunError, StepTimeout
 from holdfast.runtime import failures
-from holdfast.runtime.ambient import set_engine
 from holdfast.runtime.commands import StepCall
-from holdfast.runtime.context import StepContext, set_step_context
+from holdfast.runtime.context import StepContext
 from holdfast.runtime.interrupts import is_ctrl_c
+from holdfast.session import Caller, CurrentStep, set_caller
 
 if TYPE_CHECKING:
     from holdfast.runtime.active import ActiveRun
@@ -99,10 +98,8 @@ class StepWork:
             attempt=self._attempts,
             idempotency_key=f"{run.id}:{self._command.key}",
         )
-        set_current_step(current)
         self._context = StepContext(current, self._beat, self._write, run.context, self._publish)
-        set_step_context(self._context)
-        set_engine(run.engine)
+        set_caller(Caller(run.engine, current, self._context))
         value = run.edited_arguments(self._command)
         args, kwargs = step.signature.decode_arguments(value)
         if self._timeout is None and step.idle_timeout is None:

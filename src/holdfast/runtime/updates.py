@@ -29,7 +29,8 @@ from holdfast.errors import (
 )
 from holdfast.records import ErrorInfo
 from holdfast.records.live import ANSWER, UPDATE, UpdateRecord, update_of
-from holdfast.runtime import ambient, failures
+from holdfast.runtime import failures
+from holdfast.runtime.app import current_engine
 from holdfast.runtime.codec import codec_for
 from holdfast.runtime.context import plain_match, required, step_context
 from holdfast.runtime.definitions import step
@@ -149,7 +150,7 @@ async def ask_from_body(
 @step(name="send_update")
 async def _send_update(update: dict[str, Any]) -> dict[str, Any]:
     """Sending an update from a workflow. Its id comes from the step's, so twice makes one."""
-    engine = await ambient.current_engine()
+    engine = await current_engine()
     id = update["id"] or step_context().idempotency_key
     sent = await send(engine, update["run"], update["name"], update["payload"], id)
     return {

@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypedDict
 
-from holdfast.current import current_step
 from holdfast.records.sandboxes import CommandRecord
 from holdfast.sandbox.command import Stream
 from holdfast.sandbox.results import CommandResult
+from holdfast.session import current_step
 
 TAIL = 64 * 1024
 """Bytes of the end of a command's output that are put on record, of each stream."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast import endings
+from holdfast import session
 from holdfast.errors import NotFound, SandboxUnavailable, UsageError
 from holdfast.ids import new_id
 from holdfast.sandbox import cleanup
@@ -87,7 +87,7 @@ class Host:
         self._served_by: asyncio.AbstractEventLoop | None = None
         self.closed = False
         self._pid = os.getpid()
-        endings.add_holder(self)
+        session.add_holder(self)
 
     def backend(self, name: str) -> Backend:
         """The backend of this name, whether it works here or not."""
@@ -239,7 +239,7 @@ class Host:
         if self.closed:
             return
         self.closed = True
-        endings.remove_holder(self)
+        session.remove_holder(self)
         self._probes.close()
         if self._control is not None:
             self._control.close()

@@ -14,7 +14,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast import place
+from holdfast import session
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
 from holdfast.sandbox.settings import load
 from holdfast.store.sqlite import sandbox_rows
@@ -84,8 +84,8 @@ class StoreObserver:
 
     def _book(self) -> _Book | None:
         """Where to write now, if anywhere."""
-        opened = place.opened_store()
-        path = opened or (place.default_store() if os.environ.get("HOLDFAST_STORE") else None)
+        opened = session.opened_store()
+        path = opened or (session.default_store() if os.environ.get("HOLDFAST_STORE") else None)
         if path is None or self._pid != os.getpid():
             return None
         path = path.absolute()
@@ -94,7 +94,7 @@ class StoreObserver:
             book = self._books[path] = _Book(SandboxWriter(path, keep=load().keep_seconds))
         if opened is not None and not book.follows:
             book.follows = True
-            place.on_leave(opened, lambda: self._leave(path, book))
+            session.on_store_close(opened, lambda: self._leave(path, book))
         return book
 
     def _end(self, id: str, book: _Book) -> None:

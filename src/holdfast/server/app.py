@@ -21,7 +21,6 @@ from starlette.routing import Match
 from holdfast import __version__
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.gateway.gateway import Gateway
-from holdfast.runtime import ambient
 from holdfast.runtime.engine import Engine
 from holdfast.server import inspector, login
 from holdfast.server.api import (
@@ -45,6 +44,7 @@ from holdfast.server.replies import from_http, unexpected
 from holdfast.server.security import HEADERS, Guard
 from holdfast.server.settings import ServerSettings
 from holdfast.server.strict_json import BadBody
+from holdfast.session import Caller, set_caller
 from holdfast.store.sqlite.inspection import Inspection
 from holdfast.store.sqlite.sandboxes import SandboxRecords
 
@@ -119,7 +119,7 @@ class _WithEngine:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            ambient.set_engine(self._engine)
+            set_caller(Caller(engine=self._engine))
         await self._app(scope, receive, send)
 
 

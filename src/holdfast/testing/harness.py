@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from holdfast import session
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
 from holdfast.records import Event
-from holdfast.runtime import ambient
 from holdfast.runtime.client import start
 from holdfast.runtime.definitions import Step, Workflow
 from holdfast.runtime.engine import Engine
@@ -69,7 +69,7 @@ class Harness:
         assert self._skipper is not None
         self._skipper.cancel()
         await asyncio.wait({self._skipper})
-        ambient.pop(self.engine)
+        session.remove_engine(self.engine)
         await self.engine.close()
         self._database.connection.close()
 
@@ -86,7 +86,7 @@ class Harness:
         )
         self.engine.watchers = _AwaitedWatchers(self._store, self._awaited)
         await self.engine.open()
-        ambient.push(self.engine)
+        session.add_engine(self.engine)
 
     # --- time ---
 
@@ -151,7 +151,7 @@ class Harness:
     async def crash(self) -> None:
         """Kill the worker as `kill -9` would, and start another on what is on disk."""
         self._database.kill(self._store)
-        ambient.pop(self.engine)
+        session.remove_engine(self.engine)
         await self.engine.vanish()
         await self._open()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast.errors import NotFound
-from holdfast.place import current_store
 from holdfast.sandbox import default_host
 from holdfast.sandbox.snapshots import get_snapshot, list_snapshots
+from holdfast.session import current_store
 from holdfast.store.sqlite.sandboxes import SandboxFilter, SandboxRecords
 
 _MOST = 1000

@@ -1,18 +1,20 @@
-"""Where the store is unless somebody says, and who lets go of it."""
+"""What a process has open: the default store and engine, and who lets go of them."""
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from holdfast import generate_text, open_engine, place, start, step, workflow
+from holdfast import generate_text, open_engine, session, start, step, workflow
+from holdfast.runtime.app import current_engine
 
 
 @pytest.mark.parametrize(
     ("named", "path"),
-    [("jobs.db", "jobs.db"), ("", place.DEFAULT_STORE), (None, place.DEFAULT_STORE)],
+    [("jobs.db", "jobs.db"), ("", session.DEFAULT_STORE), (None, session.DEFAULT_STORE)],
 )
 def test_an_empty_variable_names_no_store(
     named: str | None, path: str, monkeypatch: pytest.MonkeyPatch
@@ -20,7 +22,7 @@ def test_an_empty_variable_names_no_store(
     monkeypatch.delenv("HOLDFAST_STORE", raising=False)
     if named is not None:
         monkeypatch.setenv("HOLDFAST_STORE", named)
-    assert place.default_store() == Path(path)
+    assert session.default_store() == Path(path)
 
 
 @step
@@ -52,10 +54,28 @@ async def test_what_a_store_was_used_for_is_closed_with_it(tmp_path: Path) -> No
         closed.append("gateway")
 
     async with open_engine(tmp_path / "a.db"):
-        assert place.current_store() == tmp_path / "a.db"
-        place.on_leave(tmp_path / "a.db", close)
+        assert session.current_store() == tmp_path / "a.db"
+        session.on_store_close(tmp_path / "a.db", close)
         async with open_engine(tmp_path / "a.db", worker=False):
             pass
         assert closed == []
     assert closed == ["gateway"]
-    assert place.opened_store() is None
+    assert session.opened_store() is None
+
+
+async def test_two_first_calls_at_once_share_the_default_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "default.db"))
+    one, other = await asyncio.gather(current_engine(), current_engine())
+    assert one is other is session.opened_engine()
+
+
+async def test_a_first_call_that_is_cancelled_leaves_the_engine_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "default.db"))
+    impatient, patient = (asyncio.create_task(current_engine()) for _ in range(2))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    assert await patient is session.opened_engine()
