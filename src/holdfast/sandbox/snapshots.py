@@ -27,7 +27,7 @@ from holdfast.sandbox.base import Instance
 from holdfast.sandbox.channel import Channel
 from holdfast.sandbox.inside import frames
 from holdfast.sandbox.inside.archive import DEEPEST, ROOTS
-from holdfast.sandbox.namespace.backend import SANDBOX_UID
+from holdfast.sandbox.namespace import uids
 from holdfast.sandbox.namespace.view import UID
 from holdfast.sandbox.spec import Spec
 
@@ -368,7 +368,7 @@ async def take_snapshot(
     try:
         if instance.upper is None:
             return await _told(state, backend, instance.id, channel, spec)
-        owner = SANDBOX_UID if os.geteuid() == 0 else None
+        owner = uids.FIRST if os.geteuid() == 0 else None
         return await asyncio.to_thread(keep, state, instance.upper, spec.layers, instance.id, owner)
     finally:
         await asyncio.shield(channel.request("resume"))

@@ -25,14 +25,12 @@ from typing import Any
 from holdfast.errors import SandboxError, SandboxUnavailable
 from holdfast.sandbox import cleanup, janitor, runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Standing, Usage
-from holdfast.sandbox.namespace import cgroups, launcher, processes
+from holdfast.sandbox.namespace import cgroups, launcher, processes, server, uids
 from holdfast.sandbox.probes import try_out
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder
 from holdfast.sandbox.waiting import readable
 
-SANDBOX_UID = 1_879_000_001
-"""Who sandboxes are to the kernel when the host is root: a user of no other purpose."""
 _START_LIMIT = 30.0
 _CREATE_LIMIT = 10.0
 
@@ -50,6 +48,9 @@ class NamespaceInstance:
     upper: int | None = None
     listeners: Listeners | None = None
     relayed: bool = False
+    uid: int | None = None
+    """A kernel user of its own, to be given back."""
+    uids: uids.Uids | None = None
     _gone: bool = field(default=False)
     _last: Usage = field(default=Usage())
 
@@ -94,6 +95,8 @@ class NamespaceInstance:
         for path in self.cgroup.paths if self.cgroup else ():
             if not cleanup.remove_cgroup(path, wait=0.002):
                 await asyncio.to_thread(cleanup.remove_cgroup, path, wait=5.0)
+        if self.uids is not None and self.uid is not None:
+            self.uids.give_back(self.uid)
         self.folder.forget(self.id)
 
 
@@ -108,7 +111,8 @@ class NamespaceBackend:
         self, folder: HostFolder, state: Path, *, packages: tuple[str, ...], use_cgroups: bool
     ) -> None:
         self._folder, self._state, self._packages = folder, state, packages
-        self._uid = SANDBOX_UID if os.geteuid() == 0 else None
+        self._uid = uids.FIRST if os.geteuid() == 0 else None
+        self._uids: uids.Uids | None = None
         self._server: socket.socket | None = None
         self._alive = -1
         self._launcher: subprocess.Popen[bytes] | None = None
@@ -127,28 +131,39 @@ class NamespaceBackend:
             "pids": "processes are counted per user by RLIMIT_NPROC",
             "cpu": "whole processors are assigned instead of shares",
         }
-        return tuple(
+        missing = tuple(
             f"no {controller} cgroup ({reason}): {instead[controller]}"
             for controller, reason in self._cgroups.missing.items()
+        )
+        if self._server is None or self._uids is not None:
+            return missing
+        why = "the host is not root" if self._uid is None else "no idmapped mounts, Linux 6.3"
+        return (
+            *missing,
+            f"all sandboxes are one kernel user ({why}): what the kernel counts per user, such as "
+            "descriptors in flight, pipe memory and inotify, one of them can use up for all",
         )
 
     async def probe(self) -> Probe:
         if sys.platform != "linux":
             return Probe(Standing.ABSENT, "needs Linux")
-        return await try_out(self.create, self.warnings)
+        found = await try_out(self.create)
+        return replace(found, warnings=self.warnings)
 
     async def create(self, id: str, spec: Spec) -> NamespaceInstance:
-        server = await self._running()
+        forks = await self._running()
         group = self._cgroups.make(id, spec.limits) if self._cgroups.parents else None
         channel, theirs = socket.socketpair()
         setup, their_setup = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         instance = NamespaceInstance(id, channel, self._folder, group)
+        if self._uids is not None:
+            instance.uids, instance.uid = self._uids, self._uids.take()
         joining = group.open_for_joining() if group else []
         try:
             self._note(instance)
-            request = self._request(id, spec, len(joining))
+            request = self._request(instance, spec, len(joining))
             fds = [theirs.fileno(), their_setup.fileno(), *joining]
-            socket.send_fds(server, [json.dumps(request).encode()], fds)
+            socket.send_fds(forks, [json.dumps(request).encode()], fds)
             theirs.close()
             their_setup.close()
             await self._set_up(instance, setup, spec)
@@ -162,7 +177,7 @@ class NamespaceBackend:
                 end.close()
         return instance
 
-    def _request(self, id: str, spec: Spec, joining: int) -> dict[str, Any]:
+    def _request(self, instance: NamespaceInstance, spec: Spec, joining: int) -> dict[str, Any]:
         limits = spec.limits
         rlimits = {"NOFILE": limits.open_files, "CORE": 0, "MEMLOCK": 1 << 20, "MSGQUEUE": 1 << 16}
         missing = self._cgroups.missing
@@ -171,11 +186,12 @@ class NamespaceBackend:
         if "memory" in missing:
             rlimits["DATA"] = limits.memory
         return {
-            "name": id.lower().replace("_", "-"),
+            "name": instance.id.lower().replace("_", "-"),
             "disk": limits.disk,
             "inodes": limits.inodes,
             "rlimits": rlimits,
-            "uid": self._uid,
+            "uid": self._uid if instance.uid is None else instance.uid,
+            "mapped_from": None if instance.uid is None else self._uid,
             "ports": list(spec.network.ports),
             "layers": [Path(layer).parent.name for layer in spec.layers],
             "affinity": max(1, math.ceil(limits.cpus)) if "cpu" in missing else None,
@@ -277,6 +293,8 @@ class NamespaceBackend:
                 hint="`holdfast sandbox doctor` tells what this machine lacks",
             )
         ours.settimeout(None)
+        if self._uid is not None and ready == server.READY_MAPPED:
+            self._uids = self._uids or uids.Uids()
         self._launcher, self._alive, self._server = process, alive, ours
         return ours
 
@@ -292,6 +310,9 @@ class NamespaceBackend:
             if self._launcher.stderr is not None:
                 self._launcher.stderr.close()
             self._launcher = None
+        if self._uids is not None:
+            self._uids.close()
+            self._uids = None
 
 
 def _ended(pidfd: int) -> bool:

@@ -24,6 +24,7 @@ _MASKED = (
     "kpagecgroup latency_stats modules mounts-host sched_debug slabinfo sysrq-trigger timer_list "
     "timer_stats vmallocinfo"
 ).split()
+_MOST_TERMINALS = 64  # of some 3000 that the machine has for all sandboxes together
 _READ_ONLY = ("sys", "bus", "fs", "irq")
 
 
@@ -37,6 +38,10 @@ class Request:
     rlimits: dict[str, int]
     uid: int | None
     """Who to be outside; None to stay who we are."""
+    mapped_from: int | None = None
+    """Whose the files are that it starts from, where that is not who it is."""
+    users: int = -1
+    """The user namespace that maps them."""
     ports: list[int] = field(default_factory=list[int])
     """TCP ports to listen on for the host; with any, UDP and TCP 53 too."""
     layers: list[str] = field(default_factory=list[str])
@@ -65,6 +70,8 @@ def enter(request: Request, program: bytes, pythons: frozenset[str]) -> None:
         uid, gid = os.geteuid(), os.getegid()
         if request.uid is not None:
             uid = gid = request.uid
+            if request.mapped_from is not None:
+                _own_layers(request)
             os.setgroups([])
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
@@ -106,6 +113,14 @@ def enter(request: Request, program: bytes, pythons: frozenset[str]) -> None:
     agent.run()
 
 
+def _own_layers(request: Request) -> None:
+    """As root still: let the sandbox's user own the files it starts from, here and nowhere else."""
+    linux.unshare(linux.CLONE_NEWNS)
+    for layer in ("/skeleton", *(f"/snapshots/{id}/layer" for id in request.layers)):
+        linux.bind_mapped(layer, layer, request.users)
+    os.close(request.users)
+
+
 def _write(path: str, text: str) -> None:
     fd = os.open(path, os.O_WRONLY)
     try:
@@ -143,7 +158,7 @@ def _build(request: Request) -> tuple[int, list[int]]:
         "/newroot/dev/pts",
         "devpts",
         linux.MS_NOSUID | linux.MS_NOEXEC,
-        "newinstance,ptmxmode=0666,mode=620",
+        f"newinstance,ptmxmode=0666,mode=620,max={_MOST_TERMINALS}",
     )
     _process_list()
     # Kept open, not mounted: the host takes snapshots through it, the sandbox never sees it.

@@ -44,6 +44,12 @@ _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
 _LAST_CAPABILITY = 63
 
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442  # the same number everywhere
+_OPEN_TREE_CLONE = 1
+_MOVE_MOUNT_F_EMPTY_PATH = 4
+_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
+_MOUNT_ATTR_IDMAP = 0x00100000
+
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 
@@ -96,6 +102,70 @@ def remount_read_only(target: str, *, flags: int = MS_NOSUID | MS_NODEV) -> None
         if current & bit:
             kept |= flag
     mount("none", target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | kept | flags)
+
+
+def bind_mapped(source: str, target: str, users: int) -> None:
+    """Make `source` appear at `target` with its owners as the user namespace `users` maps them."""
+    tree = _check(
+        _libc.syscall(
+            ctypes.c_long(_OPEN_TREE),
+            ctypes.c_int(_AT_FDCWD),
+            source.encode(),
+            ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC),
+        ),
+        f"open_tree {source}",
+    )
+    try:
+        attributes = struct.pack("QQQQ", _MOUNT_ATTR_IDMAP, 0, 0, users)
+        result = _libc.syscall(
+            ctypes.c_long(_MOUNT_SETATTR),
+            ctypes.c_int(tree),
+            b"",
+            ctypes.c_uint(_AT_EMPTY_PATH),
+            attributes,
+            ctypes.c_size_t(len(attributes)),
+        )
+        _check(result, f"map the owners of {source}")
+        result = _libc.syscall(
+            ctypes.c_long(_MOVE_MOUNT),
+            ctypes.c_int(tree),
+            b"",
+            ctypes.c_int(_AT_FDCWD),
+            target.encode(),
+            ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH),
+        )
+        _check(result, f"move_mount {target}")
+    finally:
+        os.close(tree)
+
+
+def user_namespace(inside: int, outside: int) -> int:
+    """A descriptor of a new user namespace that maps this one user and group. Needs root."""
+    waiting, let_go = os.pipe()
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(let_go)
+        try:
+            unshare(CLONE_NEWUSER)
+            os.write(tell, b".")
+            os.read(waiting, 1)
+        finally:
+            os._exit(0)
+    os.close(tell)
+    try:
+        if not os.read(ready, 1):
+            raise OSError("a user namespace can't be made")
+        for name in ("uid_map", "gid_map"):
+            fd = os.open(f"/proc/{pid}/{name}", os.O_WRONLY)
+            try:
+                os.write(fd, f"{inside} {outside} 1".encode())
+            finally:
+                os.close(fd)
+        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        for fd in (waiting, let_go, ready):
+            os.close(fd)
 
 
 def umount(target: str, flags: int = MNT_DETACH) -> None:

@@ -20,28 +20,27 @@ ALLOWED = frozenset(
     clock_gettime clock_nanosleep close close_range connect copy_file_range creat dup dup2 dup3
     epoll_create epoll_create1 epoll_ctl epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait
     epoll_wait_old eventfd eventfd2 execve execveat exit exit_group faccessat faccessat2
-    fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync
+    fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fdatasync
     fgetxattr flistxattr flock fork fremovexattr fsetxattr fstat fstatfs fsync ftruncate futex
     futex_requeue futex_wait futex_waitv futex_wake get_robust_list get_thread_area getcpu
     getcwd getdents getdents64 getegid geteuid getgid getgroups getitimer getpeername getpgid
     getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid
     getsockname getsockopt gettid gettimeofday getuid getxattr inotify_add_watch inotify_init
-    inotify_init1 inotify_rm_watch io_cancel io_destroy io_getevents io_pgetevents io_setup
-    io_submit ioprio_get ioprio_set kill lchown lgetxattr link linkat listen listxattr
+    inotify_init1 inotify_rm_watch ioprio_get kill lchown lgetxattr link linkat listen listxattr
     llistxattr lremovexattr lseek lsetxattr lstat madvise map_shadow_stack membarrier
     memfd_create mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap mprotect
     mq_getsetattr mq_notify mq_open mq_timedreceive mq_timedsend mq_unlink mremap mseal msgctl
     msgget msgrcv msgsnd msync munlock munlockall munmap name_to_handle_at nanosleep newfstatat
     open openat openat2 pause pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc pkey_free
-    pkey_mprotect poll ppoll prctl pread64 preadv preadv2 prlimit64 process_mrelease pselect6
+    pkey_mprotect poll ppoll prctl pread64 preadv preadv2 process_mrelease pselect6
     pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg recvmsg
     remap_file_pages removexattr rename renameat renameat2 restart_syscall rmdir rseq
     rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend
     rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min
     sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval
-    sched_setaffinity sched_setattr sched_setparam sched_setscheduler sched_yield select semctl
+    sched_yield select semctl
     semget semop semtimedop sendfile sendmmsg sendmsg sendto set_robust_list set_thread_area
-    set_tid_address setfsgid setfsuid setgid setgroups setitimer setpgid setpriority setregid
+    set_tid_address setfsgid setfsuid setgid setgroups setitimer setpgid setregid
     setresgid setresuid setreuid setrlimit setsid setsockopt setuid setxattr shmat shmctl shmdt
     shmget shutdown sigaltstack signalfd signalfd4 splice stat statfs statx symlink symlinkat
     sync sync_file_range syncfs sysinfo tee tgkill time timer_create timer_delete
@@ -62,6 +61,12 @@ _NEW_NAMESPACES = 0x7E020080  # every CLONE_NEW* flag, time included
 _UNIX, _IPV4, _IPV6, _NETLINK = 1, 2, 10, 16
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _X32_BIT = 0x40000000
+_SET_LEASE = 1024
+_AGENT = 1
+"""The agent's pid, always: nothing inside may change its limits or its share of the processor."""
+_SCHEDULING = ("sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler")
+_ALL_OF_A_USER = {"setpriority": 2, "ioprio_set": 3}
+"""Kinds of target that would include the agent, which is the same user."""
 
 
 def _refuse(number: int) -> int:
@@ -115,6 +120,20 @@ def _none_of(argument: int, values: tuple[int, ...]) -> _Program:
     return body
 
 
+def _not_the_agent(kind: int | None = None) -> _Program:
+    """Refuse a call whose target (the argument after its kind, if it has one) is the agent."""
+    body = _Program()
+    if kind is not None:
+        body.load_argument(0)
+        body.add(_EQUAL, kind, 0, 1)
+        body.give(_refuse(errno.EPERM))
+    body.load_argument(0 if kind is None else 1)
+    body.add(_EQUAL, _AGENT, 0, 1)
+    body.give(_refuse(errno.EPERM))
+    body.give(_ALLOW)
+    return body
+
+
 def _no_new_namespaces() -> _Program:
     body = _Program()
     body.load_argument(0)
@@ -162,6 +181,15 @@ def program(machine: str, *, without: frozenset[str] = frozenset()) -> bytes:
     filter.block(numbers["socketpair"], _one_of(0, (_UNIX,), errno.EAFNOSUPPORT))
     filter.block(numbers["ioctl"], _none_of(1, (_TIOCSTI, _TIOCLINUX)))
     filter.block(numbers["personality"], _one_of(0, (0, 0x8, 0x40000, 0xFFFFFFFF), errno.EPERM))
+    # A lease on a file makes whoever opens it wait, the agent included.
+    filter.block(numbers["fcntl"], _none_of(1, (_SET_LEASE,)))
+    # Its events are a number for the whole machine; a libc falls back to threads.
+    filter.block(numbers["io_setup"], _answer(errno.ENOSYS))
+    for name in ("prlimit64", *_SCHEDULING):
+        if name not in without:
+            filter.block(numbers[name], _not_the_agent())
+    for name, kind in _ALL_OF_A_USER.items():
+        filter.block(numbers[name], _not_the_agent(kind))
     granted = sorted(numbers[name] for name in ALLOWED - without if name in numbers)
     for first, last in _ranges(granted):
         filter.add(_AT_LEAST, first, 0, 2)

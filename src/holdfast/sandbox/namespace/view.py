@@ -83,7 +83,16 @@ def build(
     """Mount the view at `view`; `owner` is who the sandboxes' own folders belong to."""
     linux.mount("tmpfs", view, "tmpfs", linux.MS_NOSUID, "mode=755,size=64m")
     root = Path(view)
-    for name in ("proc", "skeleton", "upper", "newroot", "lib-holdfast", "snapshots"):
+    for name in (
+        "proc",
+        "skeleton",
+        "upper",
+        "newroot",
+        "lib-holdfast",
+        "snapshots",
+        "lower",
+        "none",
+    ):
         (root / name).mkdir()
     _operating_system(root)
     _usr_local(root, runtimes)
@@ -99,12 +108,32 @@ def build(
     linux.bind("/proc", f"{view}/proc", recursive=True)
 
 
+def _show(root: Path, source: str, place: str) -> None:
+    """Let sandboxes see a folder of the host's, read-only, through a file system of our own.
+
+    A plain bind mount would tell its path on the host (/proc/self/mountinfo), and locks and
+    watches on its files would be the host's too. The names in an overlay's options are relative.
+    """
+    target = str(root / place)
+    linux.bind_read_only(source, str(root / "lower"))
+    here = os.getcwd()
+    os.chdir(root)
+    try:
+        flags = linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV
+        linux.mount("overlay", target, "overlay", flags, "lowerdir=lower:none")
+    except OSError:
+        linux.bind_read_only(source, target)  # an older kernel, for somebody who is not root
+    finally:
+        os.chdir(here)
+        linux.umount(str(root / "lower"))
+
+
 def _operating_system(root: Path) -> None:
     (root / "usr").mkdir()
-    linux.bind_read_only("/usr", str(root / "usr"))
+    _show(root, "/usr", "usr")
     _os_links(root)
     for name in own_os_folders():
-        linux.bind_read_only(f"/{name}", str(root / name))
+        _show(root, f"/{name}", name)
 
 
 def _os_links(root: Path) -> None:
@@ -137,8 +166,7 @@ def _usr_local(root: Path, runtimes: Runtimes) -> None:
         packages.mkdir(parents=True)
     linux.bind(str(empty), str(root / "usr/local"))
     if packages is not None:
-        target = root / "usr/local" / runtimes.system_packages
-        linux.bind_read_only(runtimes.packages, str(target))
+        _show(root, runtimes.packages, f"usr/local/{runtimes.system_packages}")
     linux.remount_read_only(str(root / "usr/local"))
 
 
@@ -147,12 +175,11 @@ def _interpreters(root: Path, runtimes: Runtimes) -> None:
     (home / "bin").mkdir(parents=True)
     if runtimes.python_prefix != "/usr":
         (home / "python").mkdir()
-        linux.bind_read_only(runtimes.python_prefix, str(home / "python"))
-        target = home / "python" / runtimes.python_packages
-        linux.bind_read_only(runtimes.packages, str(target))
+        _show(root, runtimes.python_prefix, "opt/holdfast/python")
+        _show(root, runtimes.packages, f"opt/holdfast/python/{runtimes.python_packages}")
     if runtimes.node_prefix is not None:
         (home / "node").mkdir()
-        linux.bind_read_only(runtimes.node_prefix, str(home / "node"))
+        _show(root, runtimes.node_prefix, "opt/holdfast/node")
     link_interpreters(home, runtimes)
 
 
