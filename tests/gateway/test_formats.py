@@ -13,8 +13,8 @@ from holdfast.errors import BadReply
 from holdfast.gateway.events import Assembler, as_events
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format, Quirks
+from holdfast.gateway.formats.json_fields import WireError
 from holdfast.gateway.formats.sse import SseParser
-from holdfast.gateway.formats.wire import WireError
 from holdfast.gateway.messages import (
     ImagePart,
     Message,
@@ -368,7 +368,7 @@ def test_what_cant_be_translated_is_refused_by_path(name: Origin, body: Any) -> 
 @settings(max_examples=300, deadline=None)
 def test_no_json_makes_a_decoder_raise_anything_unexpected(value: Any) -> None:
     from holdfast.errors import ProviderError
-    from holdfast.gateway.formats.wire import fields
+    from holdfast.gateway.formats.json_fields import fields
 
     for format in FORMATS.values():
         try:

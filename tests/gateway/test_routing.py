@@ -20,8 +20,8 @@ from holdfast.errors import (
     RateLimited,
     RequestRejected,
 )
-from holdfast.gateway.breaker import Circuit
 from holdfast.gateway.calls import generate_text, stream_text
+from holdfast.gateway.circuit_breaker import Circuit
 from holdfast.gateway.config import Breaker, GatewayConfig, Retries
 from holdfast.gateway.dispatch import _wait
 from holdfast.gateway.failures import retry_after

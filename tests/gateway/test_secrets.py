@@ -27,8 +27,8 @@ from holdfast.gateway.calls import generate_text
 from holdfast.gateway.keys import create_key
 from holdfast.gateway.messages import ImagePart, user
 from holdfast.gateway.redact import Redactor
+from holdfast.gateway.reply_encryption import decrypt, encrypt, reply_key
 from holdfast.gateway.scripted import Fail, Say
-from holdfast.gateway.seal import seal, sealing_key, unseal
 from holdfast.testing.providers import FakeProvider
 
 PROVIDER_KEY = "provider-key-7f3a9c"
@@ -376,16 +376,16 @@ def test_passwords_in_addresses_are_masked() -> None:
 
 
 def test_a_sealed_reply_opens_for_the_same_key_and_request_only() -> None:
-    secret = sealing_key("k", b"request")
-    sealed = seal(secret, b"the reply" * 100)
+    secret = reply_key("k", b"request")
+    sealed = encrypt(secret, b"the reply" * 100)
     assert b"the reply" not in sealed
-    assert unseal(secret, sealed) == b"the reply" * 100
-    assert unseal(secret, seal(secret, b"")) == b""
-    for other in (sealing_key("k2", b"request"), sealing_key("k", b"request2")):
+    assert decrypt(secret, sealed) == b"the reply" * 100
+    assert decrypt(secret, encrypt(secret, b"")) == b""
+    for other in (reply_key("k2", b"request"), reply_key("k", b"request2")):
         with pytest.raises(StoreError):
-            unseal(other, sealed)
+            decrypt(other, sealed)
     with pytest.raises(StoreError):
-        unseal(secret, sealed[:-1] + bytes([sealed[-1] ^ 1]))
+        decrypt(secret, sealed[:-1] + bytes([sealed[-1] ^ 1]))
 
 
 async def test_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:

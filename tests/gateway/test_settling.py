@@ -12,7 +12,7 @@ from gateway.hostile import DONE, FINISH, JSON, SSE, chunk
 from gateway.support import fake_providers, make_gateway
 from holdfast.errors import StoreError
 from holdfast.gateway.calls import generate_text, stream_text
-from holdfast.gateway.work import CanonicalWork
+from holdfast.gateway.library_call import LibraryCall
 from holdfast.records.calls import Call, CallEnd
 from holdfast.testing.providers import FakeProvider, Raw
 
@@ -80,10 +80,10 @@ async def test_a_usage_that_no_call_can_have_is_estimated_instead(number: int) -
 async def test_a_reply_that_cannot_be_kept_does_not_keep_its_call_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(_: CanonicalWork) -> str:
+    def fail(_: LibraryCall) -> str:
         raise RuntimeError("no way to write this")
 
-    monkeypatch.setattr(CanonicalWork, "reply", fail)
+    monkeypatch.setattr(LibraryCall, "reply", fail)
     text, call = await ask(whole(prompt_tokens=5, completion_tokens=3))
     assert text == "fine"
     assert call.status == "completed" and call.end is not None

@@ -23,7 +23,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 async def _list(options: argparse.Namespace) -> int:
     from holdfast.gateway.gateway import Gateway
-    from holdfast.gateway.listing import list_models, why_not_here
+    from holdfast.gateway.model_list import list_models, why_not_here
     from holdfast.store.sqlite.ledger import SqliteLedger
 
     gateway = Gateway(ledger=SqliteLedger(":memory:"))

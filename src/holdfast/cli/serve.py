@@ -127,7 +127,7 @@ def _say_where(options: argparse.Namespace, settings: ServerSettings, engine: En
 def _providers() -> list[str]:
     """Whose models can be used here."""
     from holdfast.gateway.calls import default_gateway
-    from holdfast.gateway.listing import why_not_here
+    from holdfast.gateway.model_list import why_not_here
 
     providers = default_gateway().providers
     return [name for name, provider in providers.items() if why_not_here(provider) is None]

@@ -34,27 +34,26 @@ if TYPE_CHECKING:
         tool_result,
         user,
     )
-    from holdfast.gateway.objects import ObjectReply, generate_object
     from holdfast.gateway.reply import Reply, Usage
+    from holdfast.gateway.reply_stream import ReplyStream
     from holdfast.gateway.request import Tool, ToolChoice
     from holdfast.gateway.scripted import Fail, Say, ScriptedModel
     from holdfast.gateway.service.app import GatewayApp
-    from holdfast.gateway.streaming import ReplyStream
+    from holdfast.gateway.structured_output import ObjectReply, generate_object
 
 _HOMES = {
-    "calls": ("default_gateway", "generate_text", "stream_text", "tagged", "through",
+    "calls": ("ReplyStream", "default_gateway", "generate_text", "stream_text", "tagged", "through",
               "use_gateway"),
     "config": ("Budget", "GatewayConfig"),
     "gateway": ("Gateway",),
     "keys": ("create_key",),
     "messages": ("ImagePart", "Message", "ReasoningPart", "RefusalPart", "TextPart",
                  "ToolCallPart", "ToolResultPart", "assistant", "system", "tool_result", "user"),
-    "objects": ("ObjectReply", "generate_object"),
+    "structured_output": ("ObjectReply", "generate_object"),
     "reply": ("Reply", "Usage"),
     "request": ("Tool", "ToolChoice"),
     "scripted": ("Fail", "Say", "ScriptedModel"),
     "service.app": ("GatewayApp",),
-    "streaming": ("ReplyStream",),
 }  # fmt: skip
 __all__ = [
     "Budget", "Fail", "Gateway", "GatewayApp", "GatewayConfig", "ImagePart", "Message",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from holdfast.gateway import scripted
 from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.formats import FORMATS
-from holdfast.gateway.formats.wire import Json, dumps
+from holdfast.gateway.formats.json_fields import Json, dumps
 from holdfast.gateway.local import SERVER
 from holdfast.gateway.messages import Origin
 from holdfast.gateway.meter import Meter

@@ -19,8 +19,8 @@ from holdfast.errors import UsageError
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.messages import Message, TextPart
 from holdfast.gateway.reply import Reply
+from holdfast.gateway.reply_stream import ReplyStream
 from holdfast.gateway.request import Effort, OutputSchema, Request, Tool, ToolChoice
-from holdfast.gateway.streaming import ReplyStream
 from holdfast.session import current_store, interceptor, on_store_close
 
 

@@ -23,17 +23,17 @@ from holdfast.errors import (
     RateLimited,
     RequestRejected,
 )
-from holdfast.gateway.breaker import Circuit
+from holdfast.gateway.accounting import Account
 from holdfast.gateway.budgets import limits_of, scopes_of
+from holdfast.gateway.circuit_breaker import Circuit
 from holdfast.gateway.config import GatewayConfig, Retries
+from holdfast.gateway.input_bounds import refusal
 from holdfast.gateway.ledger import Ledger
 from holdfast.gateway.meter import Meter, Race
-from holdfast.gateway.pace import Pace
 from holdfast.gateway.prices import PriceBook
+from holdfast.gateway.rate_limit import RateLimit
 from holdfast.gateway.redact import Redactor
 from holdfast.gateway.route import Candidate
-from holdfast.gateway.tally import Tally
-from holdfast.gateway.unbounded import refusal
 from holdfast.records.calls import CallEnd, CallStart
 from holdfast.store.sqlite.ledger import Earlier
 
@@ -41,7 +41,7 @@ P = ParamSpec("P")
 _NO_CREDIT = ("insufficient_quota", "billing_not_active", "credit_balance_too_low")
 
 
-Runner = tuple["asyncio.Task[None]", Tally]
+Runner = tuple["asyncio.Task[None]", Account]
 
 
 class Work(Protocol):
@@ -80,7 +80,7 @@ class Dispatcher:
         self._config, self._ledger, self._prices = config, ledger, prices
         self._redact = redact
         self._circuits: dict[str, Circuit] = {}
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, RateLimit] = {}
 
     async def run(
         self,
@@ -100,12 +100,12 @@ class Dispatcher:
         wait = self._config.timeouts.budget if budget_wait is None else budget_wait
         scopes = scopes_of(start, self._config.budgets)
         limits = limits_of(scopes, self._config.budgets)
-        tally = Tally(
+        account = Account(
             start, self._prices, limits,
             default_max=self._config.default_max_tokens, on_its_way=self._config.cut_allowance,
             budget_wait=wait,
         )  # fmt: skip
-        worst = tally.worst(candidates[0], work.size(candidates[0]))
+        worst = account.worst(candidates[0], work.size(candidates[0]))
         try:
             begun = await self._ledger.begin(
                 start, scopes=scopes, limits=limits, usd=worst.usd, tokens=worst.tokens,
@@ -113,21 +113,21 @@ class Dispatcher:
             )  # fmt: skip
         except asyncio.CancelledError as error:
             # It may have begun all the same: give back what it holds.
-            self._ledger.finish_soon(start.id, tally.interrupted(error))
+            self._ledger.finish_soon(start.id, account.interrupted(error))
             raise
         if isinstance(begun, Earlier):
             return begun
-        tally.held, tally.limited = worst, begun.limited
+        account.held, account.limited = worst, begun.limited
         try:
-            await self._try_all(candidates, work, tally, idempotency_key)
+            await self._try_all(candidates, work, account, idempotency_key)
         except (ProviderError, BudgetExceeded) as error:
-            await self._ledger.finish(start.id, _settled(tally, tally.failed, error))
+            await self._ledger.finish(start.id, _settled(account, account.failed, error))
             raise
         except BaseException as error:
             # Cancelled, or a fault of ours: recorded without waiting, which can't be cut again.
-            self._ledger.finish_soon(start.id, _settled(tally, tally.interrupted, error))
+            self._ledger.finish_soon(start.id, _settled(account, account.interrupted, error))
             raise
-        end = _settled(tally, tally.completed, *_kept(work))
+        end = _settled(account, account.completed, *_kept(work))
         durable = durable or begun.limited  # what counts against a limit survives a power cut
         if wait_for_end or not durable:
             await self._ledger.finish(start.id, end, durable=durable)
@@ -136,39 +136,39 @@ class Dispatcher:
         return end
 
     async def _try_all(
-        self, candidates: Sequence[Candidate], work: Work, tally: Tally, key: str | None
+        self, candidates: Sequence[Candidate], work: Work, account: Account, key: str | None
     ) -> None:
         if len(candidates) == 1:
-            await self._try_one(candidates[0], work, tally, key)
+            await self._try_one(candidates[0], work, account, key)
         elif self._config.hedge_after is not None:
-            await self._hedged(candidates, work, tally, key)
+            await self._hedged(candidates, work, account, key)
         else:
-            await self._in_turn(candidates, work, tally, key)
+            await self._in_turn(candidates, work, account, key)
 
     async def _in_turn(
-        self, candidates: Sequence[Candidate], work: Work, tally: Tally, key: str | None
+        self, candidates: Sequence[Candidate], work: Work, account: Account, key: str | None
     ) -> None:
         last = len(candidates) - 1
         for number, candidate in enumerate(candidates):
             # The same key for the same bytes; a fallback sends other bytes under another key.
             sent_key = None if key is None else (key if number == 0 else f"{key}-{number}")
             try:
-                await self._try_one(candidate, work, tally, sent_key)
+                await self._try_one(candidate, work, account, sent_key)
             except ProviderError as error:
-                if tally.meter.emitted or number == last or not error.falls_back:
+                if account.meter.emitted or number == last or not error.falls_back:
                     raise
             else:
                 return
 
     async def _hedged(
-        self, candidates: Sequence[Candidate], work: Work, tally: Tally, key: str | None
+        self, candidates: Sequence[Candidate], work: Work, account: Account, key: str | None
     ) -> None:
         """The first, and the others beside it if it has not begun to answer after a while."""
         race = Race()
         decided = asyncio.create_task(race.decided.wait())
-        runners = [self._runner(candidates[:1], work, tally, key, race)]
+        runners = [self._runner(candidates[:1], work, account, key, race)]
         try:
-            first, account = runners[0]
+            first, leading = runners[0]
             await asyncio.wait(
                 [first, decided], timeout=self._config.hedge_after, return_when=FIRST_COMPLETED
             )
@@ -177,10 +177,10 @@ class Dispatcher:
                 return
             if race.winner is None:
                 hedge_key = None if key is None else f"{key}-hedge"
-                runners.append(self._runner(candidates[1:], work, tally, hedge_key, race))
+                runners.append(self._runner(candidates[1:], work, account, hedge_key, race))
                 other = runners[1][1]
-                other.beside = account.needed(candidates[0], work.size(candidates[0]))
-                account.beside = other.worst(candidates[1], work.size(candidates[1]))
+                other.beside = leading.needed(candidates[0], work.size(candidates[0]))
+                leading.beside = other.worst(candidates[1], work.size(candidates[1]))
             while race.winner is None and (running := [t for t, _ in runners if not t.done()]):
                 await asyncio.wait([*running, decided], return_when=FIRST_COMPLETED)
             winner = _winner(runners, race)
@@ -194,24 +194,24 @@ class Dispatcher:
                 task.cancel()
             await asyncio.wait([task for task, _ in runners])
             chosen = _winner(runners, race)
-            for task, account in runners:
+            for task, branch in runners:
                 if task is not chosen:
-                    tally.add_loser(account)
-            tally.adopt(next(account for task, account in runners if task is chosen))
+                    account.add_loser(branch)
+            account.adopt(next(branch for task, branch in runners if task is chosen))
 
     def _runner(
         self,
         candidates: Sequence[Candidate],
         work: Work,
-        tally: Tally,
+        account: Account,
         key: str | None,
         race: Race,
     ) -> Runner:
-        branch = tally.branch(race)
+        branch = account.branch(race)
         return asyncio.create_task(self._in_turn(candidates, work, branch, key)), branch
 
     async def _try_one(
-        self, candidate: Candidate, work: Work, tally: Tally, key: str | None
+        self, candidate: Candidate, work: Work, account: Account, key: str | None
     ) -> None:
         """One provider, again where nothing was bought."""
         retries = self._config.retries
@@ -220,24 +220,24 @@ class Dispatcher:
         while True:
             number += 1
             size = work.size(candidate)
-            if tally.limited and (what := work.unbounded(candidate)):
+            if account.limited and (what := work.unbounded(candidate)):
                 raise refusal(what)
-            await self._hold(tally, candidate, size)
-            tally.begin(candidate)
+            await self._hold(account, candidate, size)
+            account.begin(candidate)
             try:
                 circuit.enter()
                 taken = size[0] + (size[1] or 0)
                 if pace.limited and await pace.turn(taken):
-                    tally.begin(candidate)  # the wait is not the provider's
-                await work.perform(candidate, tally.cap(size), key, tally.meter)
+                    account.begin(candidate)  # the wait is not the provider's
+                await work.perform(candidate, account.cap(size), key, account.meter)
             except ProviderError as error:
                 error.provider, error.model = candidate.provider.name, candidate.model
                 error.message = self._redact(error.message)  # some echo the key they refuse
                 error.args = (error.message,)
                 _judge(circuit, error)
-                tally.attempt_failed(error)
+                account.attempt_failed(error)
                 wait = _wait(error, number, retries)
-                if wait is None or tally.meter.emitted:
+                if wait is None or account.meter.emitted:
                     raise
                 await asyncio.sleep(wait)
             except BaseException:
@@ -245,19 +245,21 @@ class Dispatcher:
                 raise
             else:
                 circuit.succeeded()
-                tally.attempt_succeeded()
-                pace.settle(taken, tally.usage.total)
+                account.attempt_succeeded()
+                pace.settle(taken, account.usage.total)
                 return
 
-    async def _hold(self, tally: Tally, candidate: Candidate, size: tuple[int, int | None]) -> None:
+    async def _hold(
+        self, account: Account, candidate: Candidate, size: tuple[int, int | None]
+    ) -> None:
         """Hold the worst case of this attempt on top of what failed ones may have cost."""
-        needed = tally.needed(candidate, size)
-        if needed != tally.held:
+        needed = account.needed(candidate, size)
+        if needed != account.held:
             await self._ledger.hold(
-                tally.start.id, limits=tally.limits, usd=needed.usd, tokens=needed.tokens,
-                keep=tally.unavoidable(), wait=tally.budget_wait,
+                account.start.id, limits=account.limits, usd=needed.usd, tokens=needed.tokens,
+                keep=account.unavoidable(), wait=account.budget_wait,
             )  # fmt: skip
-            tally.held = needed
+            account.held = needed
 
     def _circuit(self, candidate: Candidate) -> Circuit:
         name = candidate.provider.name
@@ -265,19 +267,21 @@ class Dispatcher:
             self._circuits[name] = Circuit(name, self._config.breaker)
         return self._circuits[name]
 
-    def _pace(self, candidate: Candidate) -> Pace:
+    def _pace(self, candidate: Candidate) -> RateLimit:
         provider = candidate.provider
         if provider.name not in self._paces:
-            self._paces[provider.name] = Pace(provider, self._ledger)
+            self._paces[provider.name] = RateLimit(provider, self._ledger)
         return self._paces[provider.name]
 
 
-def _settled(tally: Tally, make: Callable[P, CallEnd], *args: P.args, **more: P.kwargs) -> CallEnd:
+def _settled(
+    account: Account, make: Callable[P, CallEnd], *args: P.args, **more: P.kwargs
+) -> CallEnd:
     """The call's end; there is one whatever the provider made of our account of it."""
     try:
         return make(*args, **more)
     except Exception as fault:  # noqa: BLE001  it is on record with the end
-        return tally.last_resort(fault)
+        return account.last_resort(fault)
 
 
 def _kept(work: Work) -> tuple[str | None, bytes | None, Exception | None]:

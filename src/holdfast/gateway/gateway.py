@@ -18,18 +18,18 @@ from pathlib import Path
 from holdfast.errors import OutcomeUnknown
 from holdfast.gateway import addresses
 from holdfast.gateway.backends import Backends
+from holdfast.gateway.canonical_json import completion_from_text, request_text
 from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.dispatch import Dispatcher
 from holdfast.gateway.ledger import Ledger
-from holdfast.gateway.plain import completion_from_text, request_text
+from holdfast.gateway.library_call import LibraryCall, OnEvent
 from holdfast.gateway.prices import PriceBook
 from holdfast.gateway.providers import Provider, resolve_providers
 from holdfast.gateway.redact import Redactor
 from holdfast.gateway.reply import Completion, Reply, Usage
+from holdfast.gateway.reply_encryption import decrypt, key_hash, reply_key
 from holdfast.gateway.request import Request
 from holdfast.gateway.route import Routes
-from holdfast.gateway.seal import key_hash, sealing_key, unseal
-from holdfast.gateway.work import CanonicalWork, OnEvent
 from holdfast.ids import new_id
 from holdfast.records.calls import NANO, CallEnd, CallStart
 from holdfast.session import CurrentStep, current_step, default_store, opened_store
@@ -85,9 +85,9 @@ class Gateway:
         digest = hashlib.blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
         if key is None and step is not None:
             key = self._step_key(step, digest)
-        secret = None if key is None else sealing_key(key, digest.encode())
+        secret = None if key is None else reply_key(key, digest.encode())
         keep = self.redact if self.config.keep_content else None
-        work = CanonicalWork(
+        work = LibraryCall(
             request, self.backends, redact=keep, secret=secret, on_event=on_event,
             input_bound=input_bound,
         )  # fmt: skip
@@ -142,7 +142,7 @@ class Gateway:
 
     def _replayed(self, earlier: Earlier, secret: bytes | None) -> Reply:
         assert secret is not None and earlier.replay is not None and earlier.call.end is not None
-        completion = completion_from_text(unseal(secret, earlier.replay))
+        completion = completion_from_text(decrypt(secret, earlier.replay))
         return _reply(earlier.call.start, earlier.call.end, completion, replayed=True)
 
     def _step_key(self, step: CurrentStep, digest: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any, cast
 
+from holdfast.gateway.canonical_json import completion_from_text
 from holdfast.gateway.formats import FORMATS
-from holdfast.gateway.formats.wire import WireError, fields
+from holdfast.gateway.formats.json_fields import WireError, fields
 from holdfast.gateway.messages import Origin
-from holdfast.gateway.plain import completion_from_text
 from holdfast.gateway.reply import Completion
 from holdfast.gateway.request import Request
 from holdfast.records.calls import Call

@@ -14,8 +14,8 @@ from holdfast.gateway.events import End, Event, PartDelta, PartEnd, Start
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Failure, Format, StreamDecoder, StreamFailure
+from holdfast.gateway.formats.json_fields import Json, WireError, fields
 from holdfast.gateway.formats.sse import SseParser
-from holdfast.gateway.formats.wire import Json, WireError, fields
 from holdfast.gateway.messages import Origin
 from holdfast.gateway.meter import Meter
 from holdfast.gateway.providers import Provider

@@ -20,12 +20,12 @@ from holdfast.gateway.calls import (
     make_request,
     perform,
 )
+from holdfast.gateway.canonical_json import request_text
 from holdfast.gateway.events import Event, PartDelta, PartStart
 from holdfast.gateway.messages import Message, ReasoningPart, TextPart
-from holdfast.gateway.plain import request_text
 from holdfast.gateway.reply import Reply
+from holdfast.gateway.reply_stream import ReplyStream
 from holdfast.gateway.request import Request
-from holdfast.gateway.streaming import ReplyStream
 from holdfast.loop.agent_stream import AgentEvent, Emit, ReasoningPiece, TextPiece, as_chunk
 from holdfast.loop.plan import StepPlan
 from holdfast.loop.tool_steps import kindred_step

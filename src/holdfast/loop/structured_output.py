@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.gateway.objects import output_schema, validated
 from holdfast.gateway.request import OutputSchema
+from holdfast.gateway.structured_output import output_schema, validated
 
 
 class TextOutput:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.gateway.events import PartDelta
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format
-from holdfast.gateway.formats.wire import WireError, dumps
+from holdfast.gateway.formats.json_fields import WireError, dumps
 from holdfast.gateway.messages import Origin
 from holdfast.gateway.reply import Completion
 from holdfast.gateway.request import Request

@@ -20,9 +20,7 @@ from holdfast.gateway.formats.base import (
     StreamEncoder,
     sampling,
 )
-from holdfast.gateway.formats.portable import portable
-from holdfast.gateway.formats.sse import event
-from holdfast.gateway.formats.wire import (
+from holdfast.gateway.formats.json_fields import (
     Json,
     WireError,
     fields,
@@ -31,6 +29,8 @@ from holdfast.gateway.formats.wire import (
     optional_number,
     text,
 )
+from holdfast.gateway.formats.sse import event
+from holdfast.gateway.formats.tool_schema import portable
 from holdfast.gateway.messages import Message, Origin, TextPart
 from holdfast.gateway.reply import Completion, Usage
 from holdfast.gateway.request import Effort, OutputSchema, Request, Tool, ToolChoice

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.gateway.formats.foreign import pack, unpack
-from holdfast.gateway.formats.wire import Json, WireError, fields, items, text
+from holdfast.gateway.formats.json_fields import Json, WireError, fields, items, text
+from holdfast.gateway.formats.reasoning import pack, unpack
 from holdfast.gateway.messages import (
     CacheFor,
     ImagePart,

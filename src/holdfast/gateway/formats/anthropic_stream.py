@@ -9,9 +9,9 @@ from typing import Any, cast
 from holdfast.gateway.events import End, Event, PartDelta, PartEnd, PartStart, Start
 from holdfast.gateway.formats.anthropic_blocks import decode_reply_part, encode_reply_part
 from holdfast.gateway.formats.base import Failure, StreamFailure
-from holdfast.gateway.formats.foreign import pack
+from holdfast.gateway.formats.json_fields import Json, WireError, count, details, fields, text
+from holdfast.gateway.formats.reasoning import pack
 from holdfast.gateway.formats.sse import event as sse
-from holdfast.gateway.formats.wire import Json, WireError, count, details, fields, text
 from holdfast.gateway.messages import ReasoningPart, ReplyPart, ToolCallPart
 from holdfast.gateway.reply import FinishReason, Usage
 

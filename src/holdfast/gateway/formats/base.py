@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holdfast.gateway.events import Event
-from holdfast.gateway.formats.wire import Json
+from holdfast.gateway.formats.json_fields import Json
 from holdfast.gateway.messages import Origin
 from holdfast.gateway.reply import Completion, Usage
 from holdfast.gateway.request import Request

@@ -16,8 +16,7 @@ from holdfast.gateway.formats.base import (
 from holdfast.gateway.formats.chat_content import content_pieces, signed_call, signed_id
 from holdfast.gateway.formats.chat_messages import decode_messages, encode_messages
 from holdfast.gateway.formats.chat_usage import decode_usage, encode_usage
-from holdfast.gateway.formats.portable import portable
-from holdfast.gateway.formats.wire import (
+from holdfast.gateway.formats.json_fields import (
     Json,
     WireError,
     fields,
@@ -28,6 +27,7 @@ from holdfast.gateway.formats.wire import (
     optional_text,
     text,
 )
+from holdfast.gateway.formats.tool_schema import portable
 from holdfast.gateway.messages import (
     Message,
     Origin,

@@ -13,7 +13,7 @@ import binascii
 from collections.abc import Iterator
 from typing import Any, cast
 
-from holdfast.gateway.formats.wire import Json, fields, items, text
+from holdfast.gateway.formats.json_fields import Json, fields, items, text
 from holdfast.gateway.messages import ReasoningPart, ReplyPart, TextPart
 
 _MARK = "__sig_"

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.gateway.formats.chat_content import plain_id, signed_call
 from holdfast.gateway.formats.images import image_from_url, image_url
-from holdfast.gateway.formats.wire import Json, WireError, fields, items, optional_text, text
+from holdfast.gateway.formats.json_fields import Json, WireError, fields, items, optional_text, text
 from holdfast.gateway.messages import (
     ImagePart,
     Message,

@@ -15,8 +15,8 @@ from holdfast.gateway.formats import openai_errors
 from holdfast.gateway.formats.base import Failure, StreamFailure
 from holdfast.gateway.formats.chat_content import content_pieces, signed_id
 from holdfast.gateway.formats.chat_usage import decode_usage, encode_usage
+from holdfast.gateway.formats.json_fields import Json, WireError, fields, items, text
 from holdfast.gateway.formats.sse import DONE, event
-from holdfast.gateway.formats.wire import Json, WireError, fields, items, text
 from holdfast.gateway.messages import ReasoningPart, RefusalPart, ReplyPart, TextPart, ToolCallPart
 from holdfast.gateway.reply import FinishReason, Usage
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.gateway.formats.wire import Json, count, details, fields
+from holdfast.gateway.formats.json_fields import Json, count, details, fields
 from holdfast.gateway.reply import Usage
 
 

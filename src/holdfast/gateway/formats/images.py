@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.gateway.formats.wire import WireError
+from holdfast.gateway.formats.json_fields import WireError
 from holdfast.gateway.messages import ImagePart
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from holdfast.gateway.formats.base import Failure
+from holdfast.gateway.formats.json_fields import Json
 from holdfast.gateway.formats.sse import event
-from holdfast.gateway.formats.wire import Json
 
 _TYPES = {
     400: "invalid_request_error",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.gateway.formats.wire import Json, fields, text
+from holdfast.gateway.formats.json_fields import Json, fields, text
 from holdfast.gateway.request import OutputSchema, Tool, ToolChoice
 
 

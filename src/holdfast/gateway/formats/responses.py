@@ -17,14 +17,7 @@ from holdfast.gateway.formats.base import (
     StreamEncoder,
     sampling,
 )
-from holdfast.gateway.formats.portable import portable
-from holdfast.gateway.formats.responses_items import (
-    decode_input,
-    decode_output,
-    encode_input,
-    encode_output,
-)
-from holdfast.gateway.formats.wire import (
+from holdfast.gateway.formats.json_fields import (
     Json,
     WireError,
     fields,
@@ -35,6 +28,13 @@ from holdfast.gateway.formats.wire import (
     optional_text,
     text,
 )
+from holdfast.gateway.formats.responses_items import (
+    decode_input,
+    decode_output,
+    encode_input,
+    encode_output,
+)
+from holdfast.gateway.formats.tool_schema import portable
 from holdfast.gateway.messages import Message, Origin, TextPart
 from holdfast.gateway.reply import Completion, Usage
 from holdfast.gateway.request import OutputSchema, Request, Tool, ToolChoice

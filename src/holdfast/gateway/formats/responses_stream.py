@@ -12,13 +12,21 @@ from typing import Any, Protocol, cast
 from holdfast.gateway.events import Assembler, End, Event, PartDelta, PartEnd, PartStart, Start
 from holdfast.gateway.formats import openai_errors
 from holdfast.gateway.formats.base import Failure, StreamFailure
+from holdfast.gateway.formats.json_fields import (
+    Json,
+    WireError,
+    count,
+    details,
+    fields,
+    items,
+    text,
+)
 from holdfast.gateway.formats.responses_items import (
     decode_output,
     encode_content_part,
     encode_output_item,
 )
 from holdfast.gateway.formats.sse import event as sse
-from holdfast.gateway.formats.wire import Json, WireError, count, details, fields, items, text
 from holdfast.gateway.messages import ReasoningPart, RefusalPart, ReplyPart, TextPart, ToolCallPart
 from holdfast.gateway.reply import Completion, FinishReason, Usage
 from holdfast.gateway.request import Request

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.gateway.formats.wire import Json, WireError, dumps
+from holdfast.gateway.formats.json_fields import Json, WireError, dumps
 
 DONE = b"data: [DONE]\n\n"
 

@@ -14,13 +14,13 @@ from holdfast.errors import HoldfastError, KeyRefused, PayloadTooLarge, UsageErr
 from holdfast.gateway import addresses
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format
-from holdfast.gateway.formats.wire import Json, WireError, dumps, fields
+from holdfast.gateway.formats.json_fields import Json, WireError, dumps, fields
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.keys import KeyRing, allows
-from holdfast.gateway.listing import list_models
+from holdfast.gateway.model_list import list_models
 from holdfast.gateway.route import Candidate
 from holdfast.gateway.service.calls import Client, ServiceCalls
-from holdfast.gateway.service.sink import ClientSink, Send
+from holdfast.gateway.service.responses import ClientSink, Send
 from holdfast.records.calls import VirtualKey
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]

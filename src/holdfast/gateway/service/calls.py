@@ -19,12 +19,12 @@ from typing import Any
 from holdfast.durations import seconds
 from holdfast.errors import CallMismatch, HoldfastError, UsageError
 from holdfast.gateway.formats.base import Format
-from holdfast.gateway.formats.wire import Json
+from holdfast.gateway.formats.json_fields import Json
 from holdfast.gateway.gateway import Gateway
+from holdfast.gateway.reply_encryption import decrypt, key_hash, reply_key
 from holdfast.gateway.route import Candidate
-from holdfast.gateway.seal import key_hash, sealing_key, unseal
-from holdfast.gateway.service.sink import BufferSink, ClientSink, Headers, Sink, unpacked
-from holdfast.gateway.service.work import HttpWork
+from holdfast.gateway.service.http_call import HttpCall
+from holdfast.gateway.service.responses import BufferSink, ClientSink, Headers, Sink, unpacked
 from holdfast.ids import new_id
 from holdfast.records.calls import CallStart, VirtualKey
 from holdfast.store.sqlite.ledger import Earlier
@@ -172,7 +172,7 @@ class ServiceCalls:
     ) -> None:
         gateway = self._gateway
         request_hash = "" if call_key is None else client.request_hash()
-        secret = None if call_key is None else sealing_key(call_key, request_hash.encode())
+        secret = None if call_key is None else reply_key(call_key, request_hash.encode())
         keep = gateway.redact if gateway.config.keep_content else None
         while True:
             start = CallStart(
@@ -188,7 +188,7 @@ class ServiceCalls:
                 prompt=keep(client.raw.decode("utf-8", "replace")) if keep else None,
             )
             headers = {"x-holdfast-call": start.id}
-            work = HttpWork(
+            work = HttpCall(
                 client.format, client.body, client.raw, sink, gateway.backends,
                 bounds=gateway.config.bounds, client_headers=client.headers,
                 headers=headers, redact=keep, secret=secret, input_bound=client.input_bound,
@@ -230,7 +230,7 @@ class ServiceCalls:
         found = await self._gateway.resolve_earlier(earlier)
         if found is None or found.replay is None or secret is None:
             return False
-        status, headers, body = unpacked(unseal(secret, found.replay))
+        status, headers, body = unpacked(decrypt(secret, found.replay))
         await sink.start(status, {**headers, "x-holdfast-replayed": "true"})
         await sink.write(body)
         await sink.end()

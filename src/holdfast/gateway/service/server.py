@@ -39,7 +39,7 @@ def make_server(gateway: Gateway, *, host: str, open_to_all: bool) -> uvicorn.Se
     """The server, not yet running; raises UsageError for one open to the world."""
     import uvicorn
 
-    from holdfast.gateway.service.cork import CorkedProtocol
+    from holdfast.gateway.service.protocol import CorkedProtocol
 
     if open_to_all and not is_loopback(host):
         raise UsageError(

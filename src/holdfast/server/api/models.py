@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from holdfast.gateway.listing import list_models
+from holdfast.gateway.model_list import list_models
 from holdfast.server.dependencies import TheGateway
 from holdfast.server.replies import Json
 from holdfast.server.schemas import ERRORS, ModelList

@@ -24,18 +24,18 @@ def key_hash(key: str) -> str:
     return hashlib.sha256(b"holdfast call key\0" + key.encode()).hexdigest()
 
 
-def sealing_key(key: str, request: bytes) -> bytes:
+def reply_key(key: str, request: bytes) -> bytes:
     """The secret that seals a reply: made of the caller's key and the request."""
     return hashlib.sha256(b"holdfast seal\0" + key.encode() + b"\0" + request).digest()
 
 
-def seal(secret: bytes, text: bytes) -> bytes:
+def encrypt(secret: bytes, text: bytes) -> bytes:
     nonce = os.urandom(_NONCE)
     packed = _mask(secret, nonce, text)
     return nonce + hmac.digest(secret, nonce + packed, "sha256") + packed
 
 
-def unseal(secret: bytes, sealed: bytes) -> bytes:
+def decrypt(secret: bytes, sealed: bytes) -> bytes:
     """The text; raises StoreError if it was changed or sealed with another key."""
     nonce, tag, packed = sealed[:_NONCE], sealed[_NONCE : _NONCE + _TAG], sealed[_NONCE + _TAG :]
     if not hmac.compare_digest(tag, hmac.digest(secret, nonce + packed, "sha256")):

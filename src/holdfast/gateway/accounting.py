@@ -45,7 +45,7 @@ class Amount(NamedTuple):
 _NOTHING = Amount(0, 0)
 
 
-class Tally:
+class Account:
     """The account of one call, attempt by attempt."""
 
     def __init__(
@@ -108,9 +108,9 @@ class Tally:
         sure = self._lost.plus(self.beside)
         return sure.usd or 0, sure.tokens
 
-    def branch(self, race: Race) -> Tally:
+    def branch(self, race: Race) -> Account:
         """The account of an attempt at the same call that runs beside others."""
-        other = Tally(
+        other = Account(
             self.start, self._book, self.limits, budget_wait=self.budget_wait,
             default_max=self._default_max, on_its_way=self._on_its_way,
         )  # fmt: skip
@@ -118,14 +118,14 @@ class Tally:
         other.limited, other.race, other.held = self.limited, race, self.held
         return other
 
-    def adopt(self, winner: Tally) -> None:
+    def adopt(self, winner: Account) -> None:
         """Go on with the account of the attempt that was first."""
         self._lost = self._lost.plus(winner._lost)
         self._candidate, self._prices = winner._candidate, winner._prices
         self._worst, self._input_bytes = winner._worst, winner._input_bytes
         self.meter, self.usage, self.cost = winner.meter, winner.usage, winner.cost
 
-    def add_loser(self, loser: Tally) -> None:
+    def add_loser(self, loser: Account) -> None:
         """Count an attempt that was stopped because another was first: what it sent, in full."""
         self._lost = self._lost.plus(loser._lost)
         if loser.meter.sent and not loser.over:

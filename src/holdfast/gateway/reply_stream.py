@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from holdfast.gateway.events import Event, PartDelta, PartStart, as_events
+from holdfast.gateway.library_call import OnEvent
 from holdfast.gateway.messages import TextPart
 from holdfast.gateway.reply import Completion, Reply
-from holdfast.gateway.work import OnEvent
 from holdfast.task_stream import TaskStream
 
 Starter = Callable[[OnEvent], Awaitable[Reply]]

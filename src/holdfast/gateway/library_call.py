@@ -6,23 +6,23 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from holdfast.gateway.backends import Backends, encode
+from holdfast.gateway.canonical_json import completion_text
 from holdfast.gateway.events import Assembler, Event
-from holdfast.gateway.formats.wire import dumps
+from holdfast.gateway.formats.json_fields import dumps
+from holdfast.gateway.input_bounds import unbounded
 from holdfast.gateway.meter import Meter
-from holdfast.gateway.plain import completion_text
 from holdfast.gateway.redact import Redactor
 from holdfast.gateway.reply import Completion
+from holdfast.gateway.reply_encryption import encrypt
 from holdfast.gateway.request import Request
 from holdfast.gateway.route import Candidate
-from holdfast.gateway.seal import seal
 from holdfast.gateway.tokens import HIDDEN
 from holdfast.gateway.tokens import input_bound as bound_of
-from holdfast.gateway.unbounded import unbounded
 
 OnEvent = Callable[[Event], Awaitable[None]]
 
 
-class CanonicalWork:
+class LibraryCall:
     """One library call; with `on_event` it streams."""
 
     def __init__(
@@ -103,4 +103,4 @@ class CanonicalWork:
     def replay(self) -> bytes | None:
         if self._secret is None or self.completion is None:
             return None
-        return seal(self._secret, completion_text(self.completion).encode())
+        return encrypt(self._secret, completion_text(self.completion).encode())

@@ -9,6 +9,7 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.gateway.canonical_json import completion_from_text, completion_text, request_text
 from holdfast.gateway.messages import (
     ImagePart,
     Message,
@@ -20,7 +21,6 @@ from holdfast.gateway.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from holdfast.gateway.plain import completion_from_text, completion_text, request_text
 from holdfast.gateway.reply import Completion, Usage
 from holdfast.gateway.request import OutputSchema, Request, Tool, ToolChoice
 

@@ -13,7 +13,7 @@ from holdfast.gateway.providers import Provider
 from holdfast.store.sqlite.ledger_rates import Rate
 
 
-class Pace:
+class RateLimit:
     """The rates of one provider."""
 
     def __init__(self, provider: Provider, ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gateway.support import Service, fake_providers, make_gateway
 from holdfast.errors import BudgetExceeded
 from holdfast.gateway.calls import generate_text
-from holdfast.gateway.unbounded import unbounded
+from holdfast.gateway.input_bounds import unbounded
 from holdfast.testing.providers import FakeProvider
 
 FILE = {"type": "input_file", "file_id": "file_1"}

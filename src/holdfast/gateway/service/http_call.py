@@ -8,23 +8,23 @@ from typing import Any
 
 from holdfast.errors import ProviderError, UsageError
 from holdfast.gateway.backends import Backends
+from holdfast.gateway.canonical_json import completion_text
 from holdfast.gateway.config import Bounds
 from holdfast.gateway.events import Assembler, End, Event
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats.base import Format
-from holdfast.gateway.formats.portable import check_translatable
-from holdfast.gateway.formats.wire import Json, WireError, dumps, fields
+from holdfast.gateway.formats.json_fields import Json, WireError, dumps, fields
+from holdfast.gateway.formats.tool_schema import check_translatable
+from holdfast.gateway.input_bounds import unbounded
 from holdfast.gateway.meter import Meter
-from holdfast.gateway.plain import completion_text
 from holdfast.gateway.redact import Redactor
 from holdfast.gateway.reply import Completion
+from holdfast.gateway.reply_encryption import encrypt
 from holdfast.gateway.request import Request
 from holdfast.gateway.route import Candidate
-from holdfast.gateway.seal import seal
-from holdfast.gateway.service.sink import BufferSink, Headers, Sink
-from holdfast.gateway.service.watch import Watch
+from holdfast.gateway.service.passthrough import Passthrough
+from holdfast.gateway.service.responses import BufferSink, Headers, Sink
 from holdfast.gateway.tokens import input_bound as bound_of
-from holdfast.gateway.unbounded import unbounded
 from holdfast.gateway.upstream import Outgoing, StreamReader, decode
 
 _MAX_TOKENS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
@@ -36,7 +36,7 @@ _RETURNED = ("request-id", "x-request-id", "openai-", "anthropic-", "x-ratelimit
 STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
-class HttpWork:
+class HttpCall:
     """One client's call."""
 
     def __init__(
@@ -143,7 +143,9 @@ class HttpWork:
     async def _pass_stream(
         self, exchange: Exchange, name: str, meter: Meter, headers: Headers, hide_usage: bool
     ) -> None:
-        watch = Watch(self._format.name, name, meter, self._bounds.event, hide_usage=hide_usage)
+        watch = Passthrough(
+            self._format.name, name, meter, self._bounds.event, hide_usage=hide_usage
+        )
         async for chunk in exchange.chunks():
             try:
                 kept = watch.feed(chunk)
@@ -230,7 +232,7 @@ class HttpWork:
     def replay(self) -> bytes | None:
         if self._secret is None or not isinstance(self._sink, BufferSink):
             return None
-        return seal(self._secret, self._sink.packed())
+        return encrypt(self._secret, self._sink.packed())
 
 
 def _assembled(said: bytes, format: Format, bounds: Bounds) -> Completion:

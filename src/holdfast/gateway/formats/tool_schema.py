@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from holdfast.gateway.formats.wire import Json, WireError, fields, items
+from holdfast.gateway.formats.json_fields import Json, WireError, fields, items
 from holdfast.gateway.request import Tool
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")

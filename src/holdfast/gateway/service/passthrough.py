@@ -16,15 +16,15 @@ from holdfast.gateway.formats.anthropic_stream import decode_usage as anthropic_
 from holdfast.gateway.formats.base import Failure, StreamFailure
 from holdfast.gateway.formats.chat_content import content_pieces
 from holdfast.gateway.formats.chat_stream import decode_finish
+from holdfast.gateway.formats.json_fields import Json, WireError, fields, items
 from holdfast.gateway.formats.responses_stream import decode_finish as responses_finish
 from holdfast.gateway.formats.sse import SseParser
-from holdfast.gateway.formats.wire import Json, WireError, fields, items
 from holdfast.gateway.messages import Origin
 from holdfast.gateway.meter import Meter
 from holdfast.gateway.upstream import mid_stream
 
 
-class Watch:
+class Passthrough:
     """Follows one raw stream."""
 
     def __init__(
