@@ -4,8 +4,8 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import hypothesis  # noqa: F401 - its pytest plugin imports it at the first failure: too late
 import pytest
+from hypothesis import HealthCheck, settings
 
 import parts_tested
 from holdfast.runtime.definitions import registered
@@ -13,6 +13,12 @@ from holdfast.testing import Harness
 
 # A shell that runs the suite in the background has Ctrl-C ignored, for all that comes of it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes is the machine's affair: with its cores busy, seconds.
+settings.register_profile(
+    "at any pace", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("at any pace")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
