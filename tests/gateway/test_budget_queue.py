@@ -46,7 +46,7 @@ async def test_calls_wait_for_what_others_only_hold() -> None:
 
 
 async def _day(gateway: Any, day: float) -> Any:
-    from holdfast.gateway.budgets import scopes_of
+    from holdfast.gateway.limits import scopes_of
 
     (scope,) = scopes_of(CallStart("x", "m", "chat", day * 86400 + 1), ())
     return await gateway.ledger.spend(scope)

@@ -115,9 +115,9 @@ async def test_streams_reuse_their_connection() -> None:
         gateway = make_gateway(providers=fake_providers(fake.url, "chat"))
         for _ in range(5):
             await stream_text("fake-chat/m", prompt="hi", gateway=gateway).reply()
-            while gateway.backends.transport._reading:
+            while gateway.backends.client._reading:
                 await asyncio.sleep(0.01)
-        [(connections, _)] = gateway.backends.transport._pools.values()
+        [(connections, _)] = gateway.backends.client._pools.values()
         [idle] = connections._idle.values()
         assert len(idle) == 1
         await gateway.close()

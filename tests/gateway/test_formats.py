@@ -456,7 +456,7 @@ def test_a_refusal_keeps_its_words() -> None:
 
 
 def test_broken_image_urls_are_refused() -> None:
-    from holdfast.gateway.formats.images import image_from_url
+    from holdfast.gateway.formats.openai import image_from_url
 
     with pytest.raises(WireError):
         image_from_url("data:image/png,notbase64")

@@ -17,19 +17,19 @@ import pytest
 from gateway.support import fake_providers, make_gateway
 from holdfast.errors import (
     BadReply,
+    ConfigError,
     ProviderError,
     ProviderTimeout,
     ProviderUnavailable,
     UsageError,
 )
-from holdfast.gateway import connections
+from holdfast.gateway import http_client
+from holdfast.gateway.accounting import Meter
 from holdfast.gateway.calls import generate_text
 from holdfast.gateway.config import GatewayConfig, Timeouts
-from holdfast.gateway.connections import place
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.http1 import head
-from holdfast.gateway.meter import Meter
-from holdfast.gateway.transport import Transport
+from holdfast.gateway.http_client import HttpClient, place
 
 CONFIG = GatewayConfig()
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -74,20 +74,20 @@ async def listening(peer: Handler, tls: ssl.SSLContext | None = None) -> AsyncIt
         await server.wait_closed()
 
 
-def exchange(transport: Transport, url: str, body: bytes = b"{}", **headers: str) -> Exchange:
+def exchange(transport: HttpClient, url: str, body: bytes = b"{}", **headers: str) -> Exchange:
     return Exchange(
         transport, "peer", url, headers=headers, body=body, meter=Meter(),
         timeouts=CONFIG.timeouts, bounds=CONFIG.bounds, streams=False,
     )  # fmt: skip
 
 
-async def ask(transport: Transport, url: str, **more: Any) -> tuple[int, dict[str, str], bytes]:
+async def ask(transport: HttpClient, url: str, **more: Any) -> tuple[int, dict[str, str], bytes]:
     async with exchange(transport, url, **more) as answer:
         return answer.status, dict(answer.headers), await answer.read()
 
 
 async def ask_once(*answers: bytes, close: bool = False) -> tuple[int, dict[str, str], bytes]:
-    transport = Transport(CONFIG.timeouts)
+    transport = HttpClient(CONFIG.timeouts)
     async with listening(Peer(*answers, close=close)) as url:
         try:
             return await asyncio.wait_for(ask(transport, url), 20)
@@ -168,7 +168,7 @@ async def test_marks_and_trailers_without_end_are_cut_off(end: bytes) -> None:
 
 
 async def test_a_connection_is_used_again() -> None:
-    transport, peer = Transport(CONFIG.timeouts), Peer(WHOLE, WHOLE, WHOLE)
+    transport, peer = HttpClient(CONFIG.timeouts), Peer(WHOLE, WHOLE, WHOLE)
     async with listening(peer) as url:
         for _ in range(3):
             assert (await ask(transport, url))[2] == b"hello"
@@ -188,7 +188,7 @@ async def test_a_connection_is_used_again() -> None:
     ids=["close", "1.0", "two answers", "one and a half", "more"],
 )
 async def test_a_connection_that_is_not_fit_is_not_used_again(answer: bytes) -> None:
-    transport, peer = Transport(CONFIG.timeouts), Peer(answer, WHOLE)
+    transport, peer = HttpClient(CONFIG.timeouts), Peer(answer, WHOLE)
     async with listening(peer) as url:
         for _ in range(2):
             assert (await ask(transport, url))[2] == b"hello"
@@ -197,7 +197,7 @@ async def test_a_connection_that_is_not_fit_is_not_used_again(answer: bytes) -> 
 
 
 async def test_a_peer_that_speaks_unasked_is_left() -> None:
-    transport = Transport(CONFIG.timeouts)
+    transport = HttpClient(CONFIG.timeouts)
     told = asyncio.Event()
 
     async def peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -219,8 +219,8 @@ async def test_a_peer_that_speaks_unasked_is_left() -> None:
 
 
 async def test_old_connections_are_closed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "KEEP", 0.01)
-    transport, peer = Transport(CONFIG.timeouts), Peer(WHOLE, WHOLE)
+    monkeypatch.setattr(http_client, "KEEP", 0.01)
+    transport, peer = HttpClient(CONFIG.timeouts), Peer(WHOLE, WHOLE)
     async with listening(peer) as url:
         await ask(transport, url)
         await asyncio.wait_for(peer.lost.wait(), 10)
@@ -228,7 +228,7 @@ async def test_old_connections_are_closed_by_themselves(monkeypatch: pytest.Monk
 
 
 async def test_a_large_request_arrives_whole() -> None:
-    transport, peer = Transport(CONFIG.timeouts), Peer(WHOLE)
+    transport, peer = HttpClient(CONFIG.timeouts), Peer(WHOLE)
     body = b"0123456789" * 700_000
     async with listening(peer) as url:
         await ask(transport, url, body=body)
@@ -238,7 +238,7 @@ async def test_a_large_request_arrives_whole() -> None:
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\rb", "a\0b"])
 async def test_a_header_cant_hold_another(value: str) -> None:
-    transport = Transport(CONFIG.timeouts)
+    transport = HttpClient(CONFIG.timeouts)
     async with listening(Peer(WHOLE)) as url:
         with pytest.raises(UsageError, match="line break"):
             await ask(transport, url, **{"X-Key": value})
@@ -259,8 +259,10 @@ def test_an_address_is_taken_apart(
     url: str, peer: tuple[str, int, bool], host: str, path: str
 ) -> None:
     found = place(url)
-    assert (found.peer, found.host, found.path) == (peer, host, path)
-    assert head(path, host, {}, 2).startswith(f"POST {path} HTTP/1.1\r\nHost: {host}\r\n".encode())
+    assert (found.peer, found.host, found.path) == ((*peer, None), host, path)
+    assert head("POST", path, host, {}, 2).startswith(
+        f"POST {path} HTTP/1.1\r\nHost: {host}\r\n".encode()
+    )
 
 
 async def test_a_connection_nobody_takes_is_given_up_in_time_and_cost_nothing() -> None:
@@ -270,7 +272,7 @@ async def test_a_connection_nobody_takes_is_given_up_in_time_and_cost_nothing() 
     for each in full:
         each.setblocking(False)
         each.connect_ex(("127.0.0.1", port))
-    transport = Transport(Timeouts(connect=0.3))
+    transport = HttpClient(Timeouts(connect=0.3))
     meter = Meter()
     with pytest.raises(TimeoutError):
         await transport.post(f"http://127.0.0.1:{port}/v1", {}, b"{}", meter)
@@ -332,10 +334,10 @@ async def test_only_a_trusted_certificate_gets_the_request(
 ) -> None:
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    connections._trust.cache_clear()
+    http_client._trust.cache_clear()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    transport, peer = Transport(CONFIG.timeouts), Peer(WHOLE, WHOLE)
+    transport, peer = HttpClient(CONFIG.timeouts), Peer(WHOLE, WHOLE)
     async with listening(peer, context) as url:
         if trusted:
             for _ in range(2):
@@ -346,7 +348,7 @@ async def test_only_a_trusted_certificate_gets_the_request(
                 await ask(transport, url)
             assert not caught.value.bought and not peer.requests
         await transport.close()
-    connections._trust.cache_clear()
+    http_client._trust.cache_clear()
 
 
 # --- a proxy ------------------------------------------------------------------------------------
@@ -373,3 +375,120 @@ async def test_the_environments_proxy_is_used_if_asked_for(
                 await generate_text("fake-chat/m", prompt="hi", gateway=gateway)
             assert not proxy.requests
         await gateway.close()
+
+
+class Tunnels:
+    """A proxy that makes tunnels, or gives its one answer instead."""
+
+    def __init__(self, answer: bytes | None = None) -> None:
+        self._answer = answer
+        self.asked: list[bytes] = []
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            first = await reader.readuntil(b"\r\n\r\n")
+            self.asked.append(first)
+            if self._answer is not None:
+                writer.write(self._answer)
+                await writer.drain()
+                return
+            host, _, port = first.split()[1].decode().rpartition(":")
+            inner, outer = await asyncio.open_connection(host, int(port))
+            writer.write(b"HTTP/1.1 200 Connection established\r\nVia: test\r\n\r\n")
+            await asyncio.gather(_pass_on(reader, outer), _pass_on(inner, writer))
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("by_tls", [False, True], ids=["http proxy", "https proxy"])
+async def test_a_tunnel_through_the_proxy_is_used_for_https_and_kept(
+    by_tls: bool, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.delenv("no_proxy", raising=False)
+    http_client._trust.cache_clear()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    provider, proxy = Peer(WHOLE, WHOLE), Tunnels()
+    async with (
+        listening(provider, context) as url,
+        listening(proxy, context if by_tls else None) as way,
+    ):
+        monkeypatch.setenv("https_proxy", way.removesuffix("/v1").replace("//", "//me:p%40ss@"))
+        client = HttpClient(CONFIG.timeouts, trust_env=True)
+        for _ in range(2):
+            assert (await ask(client, url))[2] == b"hello"
+        await client.close()
+    http_client._trust.cache_clear()
+    port = url.removesuffix("/v1").rpartition(":")[2]
+    [asked] = proxy.asked
+    assert asked.startswith(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\n".encode())
+    assert b"Proxy-Authorization: Basic bWU6cEBzcw==\r\n" in asked
+    assert b"Proxy-Authorization" not in provider.requests[0]
+    assert provider.requests[0].startswith(b"POST /v1 HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "refused the connection: 407"),
+        (b"HTTP/1.1 200 OK\r\n\r\nsurprise", "speaks without being asked"),
+        (b"SSH-2.0-none\r\n\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\nA: " + b"x" * 70000, "answered without end"),
+        (b"", "hung up"),
+    ],
+    ids=["refused", "too much", "no HTTP", "endless", "gone"],
+)
+async def test_a_proxy_that_makes_no_tunnel_is_named_and_nothing_is_bought(
+    answer: bytes, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with listening(Tunnels(answer)) as way:
+        monkeypatch.setenv("https_proxy", way.removesuffix("/v1"))
+        client = HttpClient(CONFIG.timeouts, trust_env=True)
+        with pytest.raises(ProviderUnavailable, match=words) as caught:
+            await ask(client, "https://provider.invalid/v1")
+        assert not caught.value.bought
+        await client.close()
+
+
+async def test_a_proxy_is_not_used_for_what_no_proxy_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    client = HttpClient(CONFIG.timeouts, trust_env=True)
+    async with listening(Peer(WHOLE)) as url:
+        assert (await ask(client, url))[2] == b"hello"
+        await client.close()
+
+
+async def test_a_plain_proxy_is_told_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    client, proxy = HttpClient(CONFIG.timeouts, trust_env=True), Peer(WHOLE)
+    async with listening(proxy) as way:
+        monkeypatch.setenv("http_proxy", way.removesuffix("/v1").replace("//", "//me:secret@"))
+        assert (await ask(client, "http://provider.invalid/v1/x?y=z"))[2] == b"hello"
+        await client.close()
+    assert proxy.requests[0].startswith(b"POST http://provider.invalid/v1/x?y=z HTTP/1.1\r\n")
+    assert b"Proxy-Authorization: Basic bWU6c2VjcmV0\r\n" in proxy.requests[0]
+
+
+async def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1080")
+    with pytest.raises(ConfigError, match="no http or https proxy"):
+        await ask(HttpClient(CONFIG.timeouts, trust_env=True), "https://provider.invalid/v1")

@@ -20,11 +20,11 @@ from holdfast.errors import (
     RateLimited,
     RequestRejected,
 )
+from holdfast.gateway.call_loop import _wait
 from holdfast.gateway.calls import generate_text, stream_text
-from holdfast.gateway.circuit_breaker import Circuit
 from holdfast.gateway.config import Breaker, GatewayConfig, Retries
-from holdfast.gateway.dispatch import _wait
 from holdfast.gateway.failures import retry_after
+from holdfast.gateway.limits import Circuit
 from holdfast.gateway.providers import resolve_providers
 from holdfast.gateway.reply import Usage
 from holdfast.gateway.scripted import Fail, Say, ScriptedModel

@@ -7,8 +7,8 @@ import pytest
 
 from gateway.support import Service, fake_providers, make_gateway
 from holdfast.gateway import ImagePart, Say, ScriptedModel, generate_text, tool_result, user
+from holdfast.gateway.canonical_json import recorded_reply, recorded_request
 from holdfast.gateway.messages import TextPart
-from holdfast.gateway.transcript import recorded_reply, recorded_request
 from holdfast.testing.providers import FakeProvider
 
 

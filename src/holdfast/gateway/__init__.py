@@ -11,6 +11,7 @@ from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
     from holdfast.gateway.calls import (
+        ReplyStream,
         default_gateway,
         generate_text,
         stream_text,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
         user,
     )
     from holdfast.gateway.reply import Reply, Usage
-    from holdfast.gateway.reply_stream import ReplyStream
     from holdfast.gateway.request import Tool, ToolChoice
     from holdfast.gateway.scripted import Fail, Say, ScriptedModel
     from holdfast.gateway.service.app import GatewayApp

@@ -15,8 +15,11 @@ from json.encoder import encode_basestring
 from operator import attrgetter
 from typing import Any, cast
 
+from holdfast.gateway.formats import FORMATS
+from holdfast.gateway.formats.json_fields import WireError, fields
 from holdfast.gateway.messages import (
     Message,
+    Origin,
     ReasoningPart,
     RefusalPart,
     ReplyPart,
@@ -25,6 +28,7 @@ from holdfast.gateway.messages import (
 )
 from holdfast.gateway.reply import Completion, Usage
 from holdfast.gateway.request import Request
+from holdfast.records.calls import Call
 
 _REPLY_PARTS: dict[str, Callable[..., ReplyPart]] = {
     "text": TextPart,
@@ -140,3 +144,36 @@ _MORE = [
 ]
 _rest = attrgetter(*_MORE)
 _SAID_NO_MORE = _rest(Request("", ()))
+
+
+def recorded_request(call: Call) -> Request | None:
+    """What was asked, redacted; None where content is not kept or can't be read."""
+    if call.start.prompt is None:
+        return None
+    if call.start.format not in FORMATS:
+        return _request_from_text(call.start.prompt)
+    try:
+        body = fields(json.loads(call.start.prompt))
+        return FORMATS[call.start.format].decode_request(body)
+    except (WireError, ValueError):
+        return None  # a request that only its own provider understands
+
+
+def recorded_reply(call: Call) -> Completion | None:
+    """What was answered, redacted; None where there is nothing to show."""
+    if call.end is None or call.end.reply is None:
+        return None
+    try:
+        body = fields(json.loads(call.end.reply))
+        if "parts" in body:
+            return completion_from_text(call.end.reply)
+        return FORMATS[cast(Origin, call.start.format)].decode_reply(body)
+    except (WireError, ValueError):
+        return None
+
+
+def _request_from_text(text: str) -> Request:
+    from pydantic import TypeAdapter
+
+    adapter: TypeAdapter[Any] = TypeAdapter(Request)
+    return adapter.validate_json(text)

@@ -6,7 +6,7 @@ answer is whole: a stream without one was cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 
 from holdfast.errors import BadReply
@@ -63,6 +63,8 @@ class End:
 
 
 Event = Start | PartStart | PartDelta | PartEnd | End
+OnEvent = Callable[[Event], Awaitable[None]]
+"""Takes the events of an answer as they come."""
 
 
 class Assembler:

@@ -17,11 +17,56 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from holdfast.errors import BadReply, ProviderTimeout, ProviderUnavailable, UsageError
+from holdfast.gateway.accounting import Meter
 from holdfast.gateway.config import Bounds, Timeouts
-from holdfast.gateway.deadline import Deadline
 from holdfast.gateway.http1 import HttpFault, HungUp
-from holdfast.gateway.meter import Meter
-from holdfast.gateway.transport import Answer, Transport
+from holdfast.gateway.http_client import Answer, HttpClient
+
+_LOOK = 20.0
+
+
+class Deadline:
+    """Cancels the current task when the limit is reached, until `close`."""
+
+    __slots__ = ("_before", "_expired", "_limit", "_loop", "_task", "_timer")
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._loop, self._task, self._before = task.get_loop(), task, task.cancelling()
+        self._timer: asyncio.TimerHandle | None = None
+        self._limit = 0.0
+        self._expired = False
+
+    def until(self, limit: float) -> None:
+        """The limit from now on, by the loop's clock."""
+        self._limit = limit
+        timer = self._timer
+        if timer is None or timer.when() > limit:
+            if timer is not None:
+                timer.cancel()
+            self._set()
+
+    def _set(self) -> None:
+        self._timer = self._loop.call_at(min(self._limit, self._loop.time() + _LOOK), self._ring)
+
+    def _ring(self) -> None:
+        if self._loop.time() < self._limit:
+            self._set()
+        else:
+            self._timer, self._expired = None, True
+            self._task.cancel()
+
+    def close(self, kind: type[BaseException] | None) -> bool:
+        """Take the limit away; True if what is being raised (`kind`) is its doing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._expired:
+            return False
+        mine = self._task.uncancel() <= self._before
+        return mine and kind is not None and issubclass(kind, asyncio.CancelledError)
+
 
 Phase = Literal["first_token", "idle", "total"]
 _WORDS = {
@@ -36,7 +81,7 @@ class Exchange:
 
     def __init__(
         self,
-        transport: Transport,
+        client: HttpClient,
         provider: str,
         url: str,
         *,
@@ -47,7 +92,7 @@ class Exchange:
         bounds: Bounds,
         streams: bool,
     ) -> None:
-        self._transport, self._provider, self._url = transport, provider, url
+        self._client, self._provider, self._url = client, provider, url
         self._headers, self._body, self._meter = headers, body, meter
         self._timeouts, self._bounds, self._streams = timeouts, bounds, streams
         self._answer: Answer | None = None
@@ -75,7 +120,7 @@ class Exchange:
     async def _post(self) -> Answer:
         provider = self._provider
         try:
-            return await self._transport.post(self._url, self._headers, self._body, self._meter)
+            return await self._client.post(self._url, self._headers, self._body, self._meter)
         except HungUp as error:
             raise ProviderUnavailable(
                 f"{provider} hung up before it answered", bought=True
@@ -116,7 +161,7 @@ class Exchange:
             elif answer.at_end:
                 answer.done()
             else:  # a stream is done before its last bytes are in
-                self._transport.finish_reading(answer)
+                self._client.finish_reading(answer)
         self._leave(kind)
 
     def _leave(self, kind: type[BaseException] | None) -> None:

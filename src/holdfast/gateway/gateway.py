@@ -6,34 +6,29 @@ Holds configuration, providers, prices, the ledger and the connections; the func
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 
-from holdfast.errors import OutcomeUnknown
 from holdfast.gateway import addresses
-from holdfast.gateway.backends import Backends
+from holdfast.gateway.call_loop import Call, CallLoop
 from holdfast.gateway.canonical_json import completion_from_text, request_text
 from holdfast.gateway.config import GatewayConfig
-from holdfast.gateway.dispatch import Dispatcher
+from holdfast.gateway.events import OnEvent
 from holdfast.gateway.ledger import Ledger
-from holdfast.gateway.library_call import LibraryCall, OnEvent
+from holdfast.gateway.library_call import LibraryCall
 from holdfast.gateway.prices import PriceBook
-from holdfast.gateway.providers import Provider, resolve_providers
+from holdfast.gateway.providers import Provider, Routes, resolve_providers
 from holdfast.gateway.redact import Redactor
 from holdfast.gateway.reply import Completion, Reply, Usage
-from holdfast.gateway.reply_encryption import decrypt, key_hash, reply_key
 from holdfast.gateway.request import Request
-from holdfast.gateway.route import Routes
-from holdfast.ids import new_id
+from holdfast.gateway.upstream import Backends
 from holdfast.records.calls import NANO, CallEnd, CallStart
 from holdfast.session import CurrentStep, current_step, default_store, opened_store
-from holdfast.store.sqlite.ledger import Earlier, SqliteLedger
+from holdfast.store.sqlite.ledger import SqliteLedger
 
 _STEPS_REMEMBERED = 4096
 
@@ -62,7 +57,7 @@ class Gateway:
         keys = [provider.key for provider in self.providers.values() if provider.key]
         self.redact = Redactor(keys, self.config.redact)
         self.backends = Backends(self.config)
-        self.dispatcher = Dispatcher(self.config, self.ledger, self.prices, self.redact)
+        self.loop = CallLoop(self.config, self.ledger, self.prices, self.redact)
         self._seen: OrderedDict[int, tuple[CurrentStep, Counter[str]]] = OrderedDict()
 
     async def call(
@@ -85,65 +80,17 @@ class Gateway:
         digest = hashlib.blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
         if key is None and step is not None:
             key = self._step_key(step, digest)
-        secret = None if key is None else reply_key(key, digest.encode())
-        keep = self.redact if self.config.keep_content else None
-        work = LibraryCall(
-            request, self.backends, redact=keep, secret=secret, on_event=on_event,
-            input_bound=input_bound,
+        work = LibraryCall(request, self.backends, on_event=on_event, input_bound=input_bound)
+        call = Call(
+            model, "holdfast", candidates, digest,
+            prompt=self.redact(asked) if self.config.keep_content else None,
+            key=key, sent_key=key, step=step, tags=tags, budget_wait=budget_wait,
         )  # fmt: skip
-        while True:
-            start = CallStart(
-                id=new_id("call"),
-                model=model,
-                format="holdfast",
-                started_at=time.time(),
-                key=None if key is None else key_hash(key),
-                request_hash=digest,
-                run_id=step.run_id if step else None,
-                workflow=step.workflow if step else None,
-                step=step.step if step else None,
-                step_key=step.key if step else None,
-                attempt=step.attempt if step else None,
-                tags=tags,
-                prompt=keep(asked) if keep else None,
-            )
-            end = await self.dispatcher.run(
-                start, candidates, work, idempotency_key=key, durable=key is not None,
-                budget_wait=budget_wait,
-            )  # fmt: skip
-            if isinstance(end, CallEnd):
-                assert work.completion is not None
-                return _reply(start, end, work.completion)
-            # A gateway behind us keeps calls by key itself: asking it again takes up the same one.
-            behind = all(candidate.provider.name == "holdfast" for candidate in candidates)
-            found = await self.resolve_earlier(end, taken_up=behind)
-            if found is not None:
-                return self._replayed(found, secret)
-
-    async def resolve_earlier(self, earlier: Earlier, *, taken_up: bool = False) -> Earlier | None:
-        """An earlier call with the same key, once it is whole; None: make the call now."""
-        call = earlier.call
-        if call.status == "completed" and earlier.replay is not None:
-            return earlier
-        if call.status == "unknown":
-            if self.config.on_unknown == "refuse" and not taken_up:
-                raise OutcomeUnknown(
-                    f"call {call.start.id} was cut short by the death of its process;"
-                    " whether it was paid for is unknown",
-                    hint='decide: use a new key, or set on_unknown = "again"',
-                )
-            await self.ledger.supersede(call.start.id, release=taken_up)
-            return None
-        if call.status == "completed":  # its reply is no longer kept
-            await self.ledger.supersede(call.start.id)
-            return None
-        await asyncio.sleep(0.05)  # another process is at it: ask again
-        return None
-
-    def _replayed(self, earlier: Earlier, secret: bytes | None) -> Reply:
-        assert secret is not None and earlier.replay is not None and earlier.call.end is not None
-        completion = completion_from_text(decrypt(secret, earlier.replay))
-        return _reply(earlier.call.start, earlier.call.end, completion, replayed=True)
+        made = await self.loop.make(call, work)
+        if made.replay is not None:
+            return _reply(made.start, made.end, completion_from_text(made.replay), replayed=True)
+        assert work.completion is not None
+        return _reply(made.start, made.end, work.completion)
 
     def _step_key(self, step: CurrentStep, digest: str) -> str:
         """The call's key: its step and attempt, what is asked, and the how-manieth time.
@@ -163,7 +110,7 @@ class Gateway:
 
     async def close(self) -> None:
         """Close connections and the ledger."""
-        await self.backends.transport.close()
+        await self.backends.client.close()
         self.ledger.close()
 
 

@@ -31,15 +31,16 @@ def _lower(name: bytes) -> str:
     return name.decode("latin-1").lower()
 
 
-def head(path: str, host: str, headers: Mapping[str, str], size: int) -> bytes:
+def head(method: str, path: str, host: str, headers: Mapping[str, str], size: int) -> bytes:
     """The head of a request; raises ValueError for a header that would be more than one."""
-    return b"%bContent-Length: %d\r\n\r\n" % (_lines(path, host, tuple(headers.items())), size)
+    lines = _lines(method, path, host, tuple(headers.items()))
+    return b"%bContent-Length: %d\r\n\r\n" % (lines, size)
 
 
 @lru_cache(64)
-def _lines(path: str, host: str, headers: tuple[tuple[str, str], ...]) -> bytes:
+def _lines(method: str, path: str, host: str, headers: tuple[tuple[str, str], ...]) -> bytes:
     """All lines but the one that differs from call to call."""
-    lines = [f"POST {path} HTTP/1.1\r\nHost: {host}"]
+    lines = [f"{method} {path} HTTP/1.1\r\nHost: {host}"]
     lines.extend([f"{name}: {value}" for name, value in headers])
     text = "\r\n".join(lines)
     count = len(lines)

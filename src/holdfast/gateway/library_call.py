@@ -1,25 +1,19 @@
-"""The library's calls as work for the dispatcher: a canonical request, a canonical answer."""
+"""The library's calls as work for the call loop: a canonical request, a canonical answer."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from holdfast.gateway.backends import Backends, encode
+from holdfast.gateway.accounting import Meter
 from holdfast.gateway.canonical_json import completion_text
-from holdfast.gateway.events import Assembler, Event
+from holdfast.gateway.events import Assembler, Event, OnEvent
 from holdfast.gateway.formats.json_fields import dumps
-from holdfast.gateway.input_bounds import unbounded
-from holdfast.gateway.meter import Meter
-from holdfast.gateway.redact import Redactor
+from holdfast.gateway.input_bounds import HIDDEN, unbounded
+from holdfast.gateway.input_bounds import input_bound as bound_of
+from holdfast.gateway.providers import Candidate
 from holdfast.gateway.reply import Completion
-from holdfast.gateway.reply_encryption import encrypt
 from holdfast.gateway.request import Request
-from holdfast.gateway.route import Candidate
-from holdfast.gateway.tokens import HIDDEN
-from holdfast.gateway.tokens import input_bound as bound_of
-
-OnEvent = Callable[[Event], Awaitable[None]]
+from holdfast.gateway.upstream import Backends, encode
 
 
 class LibraryCall:
@@ -30,15 +24,13 @@ class LibraryCall:
         request: Request,
         backends: Backends,
         *,
-        redact: Redactor | None,
-        secret: bytes | None,
         on_event: OnEvent | None = None,
         input_bound: int | None = None,
     ) -> None:
         streams = on_event is not None
         self._request = request if request.stream == streams else replace(request, stream=streams)
         self._backends = backends
-        self._redact, self._secret, self._on_event = redact, secret, on_event
+        self._on_event = on_event
         self._declared = input_bound
         self._encodings: list[tuple[Candidate, bytes | None, int]] = []
         self.completion: Completion | None = None
@@ -95,12 +87,11 @@ class LibraryCall:
         await self._backends.stream(candidate, request, key, meter, emit=emit, body=body)
         self.completion = assembler.completion()
 
+    def begin(self, call_id: str) -> None:
+        pass
+
     def reply(self) -> str | None:
-        if self._redact is None or self.completion is None:
-            return None
-        return self._redact(completion_text(self.completion))
+        return None if self.completion is None else completion_text(self.completion)
 
     def replay(self) -> bytes | None:
-        if self._secret is None or self.completion is None:
-            return None
-        return encrypt(self._secret, completion_text(self.completion).encode())
+        return None if self.completion is None else completion_text(self.completion).encode()

@@ -26,15 +26,14 @@ from holdfast.errors import (
     UnknownModel,
 )
 from holdfast.gateway import failures
+from holdfast.gateway.accounting import Meter
 from holdfast.gateway.config import Timeouts
-from holdfast.gateway.events import Event, PartDelta, as_events
+from holdfast.gateway.events import Event, OnEvent, PartDelta, as_events
 from holdfast.gateway.formats.base import Failure
+from holdfast.gateway.input_bounds import estimate
 from holdfast.gateway.messages import ReasoningPart, RefusalPart, ReplyPart, TextPart, ToolCallPart
-from holdfast.gateway.meter import Meter
 from holdfast.gateway.reply import Completion, FinishReason, Usage
 from holdfast.gateway.request import Request
-from holdfast.gateway.tokens import estimate
-from holdfast.gateway.upstream import Emit, note
 
 FailKind = Literal["connect", "hang", "cut", "malformed", "error_event", "stall"]
 
@@ -174,7 +173,7 @@ async def complete(
 
 
 async def stream(
-    model: ScriptedModel, request: Request, meter: Meter, timeouts: Timeouts, *, emit: Emit
+    model: ScriptedModel, request: Request, meter: Meter, timeouts: Timeouts, *, emit: OnEvent
 ) -> None:
     """The answer's events."""
     meter.sent = True
@@ -185,7 +184,7 @@ async def stream(
             for event in in_pieces(as_completion(Say(answer.text[: answer.after]), request), 12)[
                 :-1
             ]:
-                note(event, meter)
+                meter.note(event)
                 await emit(event)
         await _fail(answer, timeouts)
     completion = as_completion(answer, request)
@@ -194,7 +193,7 @@ async def stream(
     for event in in_pieces(completion, chunk):
         if delay and isinstance(event, PartDelta):
             await asyncio.sleep(delay)
-        note(event, meter)
+        meter.note(event)
         await emit(event)
 
 

@@ -1,29 +1,32 @@
-"""One attempt at one provider: request out, answer in, as canonical data or as raw bytes."""
+"""To a provider and back: a request out, its answer in, as canonical data or as raw bytes.
+
+`Backends` is the way for a canonical request: over HTTP, to the local model, or to a script.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from holdfast import json_text
 from holdfast.errors import BadReply, ProviderError
-from holdfast.gateway import failures
-from holdfast.gateway.config import Bounds, Timeouts
-from holdfast.gateway.events import End, Event, PartDelta, PartEnd, Start
+from holdfast.gateway import failures, scripted
+from holdfast.gateway.accounting import Meter
+from holdfast.gateway.config import Bounds, GatewayConfig, Timeouts
+from holdfast.gateway.events import End, Event, OnEvent, PartDelta, PartEnd
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Failure, Format, StreamDecoder, StreamFailure
-from holdfast.gateway.formats.json_fields import Json, WireError, fields
+from holdfast.gateway.formats.json_fields import Json, WireError, dumps, fields
 from holdfast.gateway.formats.sse import SseParser
+from holdfast.gateway.http_client import HttpClient
+from holdfast.gateway.local import SERVER
 from holdfast.gateway.messages import Origin
-from holdfast.gateway.meter import Meter
-from holdfast.gateway.providers import Provider
+from holdfast.gateway.providers import Candidate, Provider
 from holdfast.gateway.reply import Completion
-from holdfast.gateway.transport import Transport
+from holdfast.gateway.request import Request
 from holdfast.surrogates import ends_in_half, joined
-
-Emit = Callable[[Event], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -42,8 +45,8 @@ class Outgoing:
 class Upstream:
     """Sends requests to providers over HTTP."""
 
-    def __init__(self, transport: Transport, timeouts: Timeouts, bounds: Bounds) -> None:
-        self._transport, self._timeouts, self._bounds = transport, timeouts, bounds
+    def __init__(self, client: HttpClient, timeouts: Timeouts, bounds: Bounds) -> None:
+        self._client, self._timeouts, self._bounds = client, timeouts, bounds
         self._ways: dict[tuple[str, str, bool], _Way] = {}
 
     def open(self, out: Outgoing, meter: Meter) -> Exchange:
@@ -57,7 +60,7 @@ class Upstream:
             if out.idempotency_key:
                 headers["Idempotency-Key"] = out.idempotency_key
         return Exchange(
-            self._transport,
+            self._client,
             provider.name,
             way.url,
             headers=headers,
@@ -76,7 +79,7 @@ class Upstream:
             body = await exchange.read()
         return decode(body, out.provider.name, format, meter)
 
-    async def stream(self, out: Outgoing, meter: Meter, emit: Emit) -> None:
+    async def stream(self, out: Outgoing, meter: Meter, emit: OnEvent) -> None:
         """Hand the answer's events to `emit`; the last one is `End`, or it raises."""
         format = FORMATS[out.format]
         async with self.open(out, meter) as exchange:
@@ -84,12 +87,12 @@ class Upstream:
             reader = StreamReader(out.provider.name, format, self._bounds.event)
             async for chunk in exchange.chunks():
                 for event in reader.feed(chunk):
-                    note(event, meter)
+                    meter.note(event)
                     await emit(event)
                 if reader.done:
                     break
             for event in reader.close():
-                note(event, meter)
+                meter.note(event)
                 await emit(event)
 
     async def check(self, exchange: Exchange, out: Outgoing, format: Format) -> None:
@@ -245,18 +248,6 @@ def mid_stream(provider: str, failure: StreamFailure) -> ProviderError:
     return error
 
 
-def note(event: Event, meter: Meter) -> None:
-    """Keep account of what an event tells."""
-    if isinstance(event, PartDelta):
-        meter.token(len(event.text.encode("utf-8", "surrogatepass")))
-    elif isinstance(event, Start):
-        meter.model = event.model or meter.model
-        meter.usage = event.usage or meter.usage
-    elif isinstance(event, End):
-        meter.usage = event.usage or meter.usage
-        meter.finish = event.finish
-
-
 class _Way:
     """How a provider is asked in one of its formats: the same for every call."""
 
@@ -277,3 +268,74 @@ class _Way:
                 self.headers["Authorization"] = f"Bearer {provider.key}"
             else:
                 self.headers[provider.auth] = provider.key
+
+
+class Backends:
+    """Every kind of provider behind one face."""
+
+    def __init__(self, config: GatewayConfig) -> None:
+        self._config = config
+        self.client = HttpClient(config.timeouts, trust_env=config.trust_env)
+        self.upstream = Upstream(self.client, config.timeouts, config.bounds)
+
+    async def complete(
+        self,
+        candidate: Candidate,
+        request: Request,
+        key: str | None,
+        meter: Meter,
+        *,
+        body: bytes | None = None,
+    ) -> Completion:
+        """The whole answer; `body` is the request encoded already, if it is."""
+        if candidate.provider.kind == "scripted":
+            model = scripted.find(candidate.model, self._config.scripted)
+            request = request.for_model(candidate.model)
+            return await scripted.complete(model, request, meter, self._config.timeouts)
+        if request.stream:
+            request = replace(request, stream=False)
+        out = await self._outgoing(candidate, request, key, body)
+        return await self.upstream.complete(out, meter)
+
+    async def stream(
+        self,
+        candidate: Candidate,
+        request: Request,
+        key: str | None,
+        meter: Meter,
+        *,
+        emit: OnEvent,
+        body: bytes | None = None,
+    ) -> None:
+        """The answer's events, handed to `emit`."""
+        if candidate.provider.kind == "scripted":
+            model = scripted.find(candidate.model, self._config.scripted)
+            request = request.for_model(candidate.model)
+            await scripted.stream(model, request, meter, self._config.timeouts, emit=emit)
+            return
+        if not request.stream:
+            request = replace(request, stream=True)
+        out = await self._outgoing(candidate, request, key, body)
+        await self.upstream.stream(out, meter, emit)
+
+    async def _outgoing(
+        self, candidate: Candidate, request: Request, key: str | None, body: bytes | None
+    ) -> Outgoing:
+        provider = candidate.provider
+        if provider.kind == "local":
+            provider = await self.ready(candidate)
+        format: Origin = provider.formats[0]
+        data = dumps(encode(candidate, request, format)) if body is None else body
+        return Outgoing(provider, candidate.model, format, data, request.stream, key, {})
+
+    async def ready(self, candidate: Candidate) -> Provider:
+        """The provider, its server started if it is ours."""
+        if candidate.provider.kind == "local":
+            return await SERVER.ready(candidate.provider, candidate.model)
+        return candidate.provider
+
+
+def encode(candidate: Candidate, request: Request, format: Origin) -> Json:
+    """The request as this provider wants it."""
+    quirks = candidate.provider.quirks
+    return FORMATS[format].encode_request(request, quirks, model=candidate.model)

@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.gateway.calls import (
     Options,
+    ReplyStream,
     current_tags,
     default_gateway,
     make_request,
@@ -24,7 +25,6 @@ from holdfast.gateway.canonical_json import request_text
 from holdfast.gateway.events import Event, PartDelta, PartStart
 from holdfast.gateway.messages import Message, ReasoningPart, TextPart
 from holdfast.gateway.reply import Reply
-from holdfast.gateway.reply_stream import ReplyStream
 from holdfast.gateway.request import Request
 from holdfast.loop.agent_stream import AgentEvent, Emit, ReasoningPiece, TextPiece, as_chunk
 from holdfast.loop.plan import StepPlan

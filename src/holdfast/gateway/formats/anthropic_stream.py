@@ -104,34 +104,13 @@ class AnthropicDecoder:
             case "content_block_delta":
                 yield from self._delta(data)
             case "content_block_start":
-                if not self._begun:
-                    raise WireError("a block came before message_start")
-                index = _index(data)
-                part = decode_reply_part(fields(data.get("content_block"), "content_block"))
-                if isinstance(part, ToolCallPart) and part.arguments == "{}":
-                    part = replace(part, arguments="")  # the arguments come by deltas
-                self._parts[index] = part
-                if part is not None:
-                    yield PartStart(index, part)
+                yield from self._block_start(data)
             case "content_block_stop":
-                index = _index(data)
-                part = self._parts.get(index)
-                if part is not None:
-                    encrypted = part.encrypted if isinstance(part, ReasoningPart) else None
-                    yield PartEnd(index, self._signature.get(index), encrypted)
+                yield from self._block_stop(data)
             case "message_start":
-                self._begun = True
-                message = fields(data.get("message"), "message")
-                self._usage = dict(fields(message.get("usage") or {}, "usage"))
-                model = str(message.get("model") or "")
-                yield Start(message.get("id"), model, decode_usage(self._usage))
+                yield self._message_start(data)
             case "message_delta":
-                delta = fields(data.get("delta"), "delta")
-                if delta.get("stop_reason"):
-                    self._finish = decode_stop(text(delta["stop_reason"], "delta.stop_reason"))
-                self._stop_sequence = delta.get("stop_sequence") or self._stop_sequence
-                late = fields(data.get("usage") or {}, "usage")
-                self._usage.update({k: v for k, v in late.items() if v is not None})
+                self._message_delta(data)
             case "message_stop":
                 self.done = True
             case "error":
@@ -139,6 +118,39 @@ class AnthropicDecoder:
                 raise StreamFailure(failure, _ERROR_STATUS.get(failure.code or ""))
             case _:
                 pass  # ping, and events of a later version: the API asks clients to ignore them
+
+    def _message_start(self, data: Json) -> Start:
+        self._begun = True
+        message = fields(data.get("message"), "message")
+        self._usage = dict(fields(message.get("usage") or {}, "usage"))
+        model = str(message.get("model") or "")
+        return Start(message.get("id"), model, decode_usage(self._usage))
+
+    def _message_delta(self, data: Json) -> None:
+        delta = fields(data.get("delta"), "delta")
+        if delta.get("stop_reason"):
+            self._finish = decode_stop(text(delta["stop_reason"], "delta.stop_reason"))
+        self._stop_sequence = delta.get("stop_sequence") or self._stop_sequence
+        late = fields(data.get("usage") or {}, "usage")
+        self._usage.update({k: v for k, v in late.items() if v is not None})
+
+    def _block_start(self, data: Json) -> Iterator[Event]:
+        if not self._begun:
+            raise WireError("a block came before message_start")
+        index = _index(data)
+        part = decode_reply_part(fields(data.get("content_block"), "content_block"))
+        if isinstance(part, ToolCallPart) and part.arguments == "{}":
+            part = replace(part, arguments="")  # the arguments come by deltas
+        self._parts[index] = part
+        if part is not None:
+            yield PartStart(index, part)
+
+    def _block_stop(self, data: Json) -> Iterator[Event]:
+        index = _index(data)
+        part = self._parts.get(index)
+        if part is not None:
+            encrypted = part.encrypted if isinstance(part, ReasoningPart) else None
+            yield PartEnd(index, self._signature.get(index), encrypted)
 
     def _delta(self, data: Json) -> Iterator[Event]:
         index = _index(data)

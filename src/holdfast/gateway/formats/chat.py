@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from holdfast.gateway.formats import chat_stream, openai_errors, openai_tools
+from holdfast.gateway.formats import chat_stream, openai
 from holdfast.gateway.formats.base import (
     Failure,
     Quirks,
@@ -13,9 +13,15 @@ from holdfast.gateway.formats.base import (
     StreamEncoder,
     sampling,
 )
-from holdfast.gateway.formats.chat_content import content_pieces, signed_call, signed_id
-from holdfast.gateway.formats.chat_messages import decode_messages, encode_messages
-from holdfast.gateway.formats.chat_usage import decode_usage, encode_usage
+from holdfast.gateway.formats.chat_messages import (
+    content_pieces,
+    decode_messages,
+    decode_usage,
+    encode_messages,
+    encode_usage,
+    signed_call,
+    signed_id,
+)
 from holdfast.gateway.formats.json_fields import (
     Json,
     WireError,
@@ -54,12 +60,7 @@ class ChatFormat:
     def encode_request(self, request: Request, quirks: Quirks, *, model: str | None = None) -> Json:
         messages = encode_messages(request.messages)
         body: Json = {"model": model or request.model, "messages": messages}
-        if request.tools:
-            body["tools"] = [_encode_tool(tool) for tool in request.tools]
-        if request.tool_choice:
-            body["tool_choice"] = _encode_choice(request.tool_choice)
-        if request.parallel_tools is not None and request.tools and quirks.parallel_tools:
-            body["parallel_tool_calls"] = request.parallel_tools
+        body.update(_encode_tools(request, quirks))
         if request.max_tokens is not None:
             body[quirks.max_tokens_field] = request.max_tokens
         body.update(sampling(request, quirks, body["model"]))
@@ -76,12 +77,11 @@ class ChatFormat:
         if request.user:
             body["user"] = request.user
         body.update(request.extra.get("chat", {}))
+        body.pop("stream_options", None)  # another upstream's, if it came by `extra`
         if request.stream:
             body["stream"] = True
             if quirks.stream_usage:
                 body["stream_options"] = {"include_usage": True}
-        if not (request.stream and quirks.stream_usage):
-            body.pop("stream_options", None)
         for name in quirks.drop:
             body.pop(name, None)
         return body
@@ -91,21 +91,21 @@ class ChatFormat:
         stop = body.get("stop")
         tools, left_out = portable(
             body, functions="function", decode=_decode_tool,
-            free=openai_tools.is_free(body.get("tool_choice")),
+            free=openai.is_free(body.get("tool_choice")),
         )  # fmt: skip
         return Request(
             model=text(body.get("model"), "model"),
             messages=decode_messages(items(body.get("messages"), "messages")),
             tools=tools,
             left_out=left_out,
-            tool_choice=openai_tools.decode_choice(body.get("tool_choice"), _choice_name),
+            tool_choice=openai.decode_choice(body.get("tool_choice"), _choice_name),
             parallel_tools=optional_bool(body.get("parallel_tool_calls"), "parallel_tool_calls"),
             max_tokens=optional_int(limit, "max_tokens"),
             temperature=optional_number(body.get("temperature"), "temperature"),
             top_p=optional_number(body.get("top_p"), "top_p"),
             stop=(stop,) if isinstance(stop, str) else tuple(items(stop, "stop")),
             seed=optional_int(body.get("seed"), "seed"),
-            output=openai_tools.decode_output(
+            output=openai.decode_output(
                 body.get("response_format"), "response_format", _output_schema
             ),
             effort=body.get("reasoning_effort"),
@@ -182,13 +182,13 @@ class ChatFormat:
         return chat_stream.ChatEncoder(include_usage=bool(options.get("include_usage")))
 
     def encode_failure(self, status: int, kind: str, message: str) -> Json:
-        return openai_errors.encode(status, kind, message)
+        return openai.encode(status, kind, message)
 
     def decode_failure(self, body: Any) -> Failure | None:
-        return openai_errors.decode(body)
+        return openai.decode(body)
 
     def stream_failure(self, status: int, kind: str, message: str) -> bytes:
-        return openai_errors.stream_chat(status, kind, message)
+        return openai.stream_chat(status, kind, message)
 
 
 def encode_call(part: ToolCallPart) -> Json:
@@ -235,6 +235,17 @@ def _as_json(value: object) -> str:
     return json.dumps(value if value is not None else {})
 
 
+def _encode_tools(request: Request, quirks: Quirks) -> Json:
+    body: Json = {}
+    if request.tools:
+        body["tools"] = [_encode_tool(tool) for tool in request.tools]
+    if request.tool_choice:
+        body["tool_choice"] = _encode_choice(request.tool_choice)
+    if request.parallel_tools is not None and request.tools and quirks.parallel_tools:
+        body["parallel_tool_calls"] = request.parallel_tools
+    return body
+
+
 def _encode_tool(tool: Tool) -> Json:
     function: Json = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
     if tool.strict is not None:
@@ -244,7 +255,7 @@ def _encode_tool(tool: Tool) -> Json:
 
 def _decode_tool(tool: Json, path: str) -> Tool:
     function = fields(tool.get("function"), f"{path}.function")
-    return openai_tools.decode_function(function, f"{path}.function")
+    return openai.decode_function(function, f"{path}.function")
 
 
 def _encode_choice(choice: ToolChoice) -> object:
@@ -261,7 +272,7 @@ def _choice_name(choice: Json) -> str:
 def _encode_output(output: OutputSchema, quirks: Quirks) -> Json:
     if output.schema is None or not quirks.json_schema:
         return {"type": "json_object"}
-    return {"type": "json_schema", "json_schema": openai_tools.encode_schema(output)}
+    return {"type": "json_schema", "json_schema": openai.encode_schema(output)}
 
 
 def _output_schema(wanted: Json) -> Json:

@@ -1,24 +1,127 @@
-"""The messages of chat completions, both ways."""
+"""Messages of chat completions, both ways: parts, content, usage."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
-from holdfast.gateway.formats.chat_content import plain_id, signed_call
-from holdfast.gateway.formats.images import image_from_url, image_url
-from holdfast.gateway.formats.json_fields import Json, WireError, fields, items, optional_text, text
+from holdfast.gateway.formats.json_fields import (
+    Json,
+    WireError,
+    count,
+    details,
+    fields,
+    items,
+    optional_text,
+    text,
+)
+from holdfast.gateway.formats.openai import image_from_url, image_url
 from holdfast.gateway.messages import (
     ImagePart,
     Message,
     Part,
     ReasoningPart,
     RefusalPart,
+    ReplyPart,
     Role,
     TextPart,
     ToolCallPart,
     ToolResultPart,
 )
+from holdfast.gateway.reply import Usage
+
+
+def decode_usage(value: object) -> Usage | None:
+    """The usage block, or None if there is none worth the name."""
+    if not isinstance(value, dict):
+        return None
+    usage = fields(value, "usage")  # pyright: ignore[reportUnknownArgumentType]
+    if "prompt_tokens" not in usage and "completion_tokens" not in usage:
+        return None
+    inward = details(usage.get("prompt_tokens_details"))
+    outward = details(usage.get("completion_tokens_details"))
+    cached = count(inward.get("cached_tokens")) or count(usage.get("prompt_cache_hit_tokens"))
+    given, made = count(usage.get("prompt_tokens")), count(usage.get("completion_tokens"))
+    # Gemini and Grok leave the tokens of thinking out of the completion; the total has them.
+    apart = max(count(usage.get("total_tokens")) - given - made, 0)
+    return Usage(
+        input=given,
+        output=made + apart,
+        cached=cached,
+        cache_write=count(inward.get("cache_write_tokens")),
+        reasoning=max(count(outward.get("reasoning_tokens")), apart),
+    )
+
+
+def encode_usage(usage: Usage) -> Json:
+    return {
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.total,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
+
+
+_MARK = "__sig_"
+
+
+def content_pieces(content: object, path: str) -> Iterator[tuple[type[ReplyPart], str]]:
+    """The content of an answer, a text or a list of parts, as kinds and words."""
+    if not content:
+        return
+    if isinstance(content, str):
+        yield TextPart, content
+        return
+    for n, raw in enumerate(items(content, path)):
+        part = fields(raw, f"{path}[{n}]")
+        if part.get("type") == "thinking":
+            for inner in _texts(part.get("thinking")):
+                yield ReasoningPart, inner
+        elif part.get("text"):
+            yield TextPart, text(part["text"], f"{path}[{n}].text")
+
+
+def _texts(thinking: object) -> Iterator[str]:
+    if isinstance(thinking, str):
+        yield thinking
+        return
+    for one in items(thinking, "thinking"):
+        words = fields(one, "thinking").get("text")
+        if isinstance(words, str) and words:
+            yield words
+
+
+def signed_id(identity: str, call: Json) -> str:
+    """The call's id, with its signature if it has one."""
+    signature = _of(_of(call.get("extra_content")).get("google")).get("thought_signature")
+    if not isinstance(signature, str) or not signature:
+        return identity
+    return identity + _MARK + base64.urlsafe_b64encode(signature.encode()).decode().rstrip("=")
+
+
+def signed_call(identity: str) -> Json:
+    """The id, and the signature that was put into it, as the provider sent them."""
+    plain, mark, packed = identity.partition(_MARK)
+    if not mark:
+        return {"id": identity}
+    try:
+        signature = base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)).decode()
+    except (ValueError, binascii.Error):
+        return {"id": identity}
+    return {"id": plain, "extra_content": {"google": {"thought_signature": signature}}}
+
+
+def plain_id(identity: str) -> str:
+    """The id as the provider knows it."""
+    return str(signed_call(identity)["id"])
+
+
+def _of(value: Any) -> Json:
+    return cast(Json, value) if isinstance(value, dict) else {}
+
 
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -43,33 +146,39 @@ def encode_messages(messages: tuple[Message, ...]) -> list[Json]:
 
 
 def _encode_message(role: Role, parts: Sequence[Part]) -> Json:
-    body: Json = {"role": "user" if role == "tool" else role}
-    calls = [part for part in parts if isinstance(part, ToolCallPart)]
-    refusals = [part.text for part in parts if isinstance(part, RefusalPart)]
-    visible = [part for part in parts if isinstance(part, TextPart | ImagePart)]
     if role == "assistant":
-        body["content"] = "".join(p.text for p in visible if isinstance(p, TextPart)) or None
-        reasoning = "".join(
-            p.text for p in parts if isinstance(p, ReasoningPart) and p.origin == "chat"
-        )
-        if reasoning and calls:
-            # DeepSeek and kin want their own reasoning back while tools are being called.
-            body["reasoning_content"] = reasoning
-        if refusals:
-            body["refusal"] = "".join(refusals)
-        if calls:
-            body["tool_calls"] = [
-                {
-                    **signed_call(call.id),
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments or "{}"},
-                }
-                for call in calls
-            ]
-    elif all(isinstance(part, TextPart) for part in visible) and len(visible) == 1:
-        body["content"] = visible[0].text if isinstance(visible[0], TextPart) else ""
+        return _encode_assistant(parts)
+    visible = [part for part in parts if isinstance(part, TextPart | ImagePart)]
+    body: Json = {"role": "user" if role == "tool" else role}
+    if len(visible) == 1 and isinstance(visible[0], TextPart):
+        body["content"] = visible[0].text
     else:
         body["content"] = [_encode_content(part) for part in visible]
+    return body
+
+
+def _encode_assistant(parts: Sequence[Part]) -> Json:
+    calls = [part for part in parts if isinstance(part, ToolCallPart)]
+    refusals = [part.text for part in parts if isinstance(part, RefusalPart)]
+    words = "".join(part.text for part in parts if isinstance(part, TextPart))
+    body: Json = {"role": "assistant", "content": words or None}
+    reasoning = "".join(
+        part.text for part in parts if isinstance(part, ReasoningPart) and part.origin == "chat"
+    )
+    if reasoning and calls:
+        # DeepSeek and kin want their own reasoning back while tools are being called.
+        body["reasoning_content"] = reasoning
+    if refusals:
+        body["refusal"] = "".join(refusals)
+    if calls:
+        body["tool_calls"] = [
+            {
+                **signed_call(call.id),
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments or "{}"},
+            }
+            for call in calls
+        ]
     return body
 
 

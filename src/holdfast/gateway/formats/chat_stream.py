@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.gateway.events import End, Event, PartDelta, PartEnd, PartStart, Start
-from holdfast.gateway.formats import openai_errors
+from holdfast.gateway.formats import openai
 from holdfast.gateway.formats.base import Failure, StreamFailure
-from holdfast.gateway.formats.chat_content import content_pieces, signed_id
-from holdfast.gateway.formats.chat_usage import decode_usage, encode_usage
+from holdfast.gateway.formats.chat_messages import (
+    content_pieces,
+    decode_usage,
+    encode_usage,
+    signed_id,
+)
 from holdfast.gateway.formats.json_fields import Json, WireError, fields, items, text
 from holdfast.gateway.formats.sse import DONE, event
 from holdfast.gateway.messages import ReasoningPart, RefusalPart, ReplyPart, TextPart, ToolCallPart
@@ -61,7 +65,7 @@ class ChatDecoder:
 
     def feed(self, data: Json) -> Iterator[Event]:
         if data.get("error") or data.get("object") == "error":
-            raise StreamFailure(openai_errors.decode(data) or Failure(str(data)))
+            raise StreamFailure(openai.decode(data) or Failure(str(data)))
         if not self._started:
             self._started = True
             yield Start(data.get("id"), str(data.get("model") or ""))

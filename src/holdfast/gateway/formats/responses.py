@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from holdfast.gateway.formats import openai_errors, openai_tools, responses_stream
+from holdfast.gateway.formats import openai, responses_stream
 from holdfast.gateway.formats.base import (
     Failure,
     Quirks,
@@ -99,20 +99,20 @@ class ResponsesFormat:
         wanted = fields(body.get("text") or {}, "text").get("format")
         reasoning = fields(body.get("reasoning") or {}, "reasoning")
         tools, left_out = portable(
-            body, functions="function", decode=openai_tools.decode_function,
-            free=openai_tools.is_free(body.get("tool_choice")),
+            body, functions="function", decode=openai.decode_function,
+            free=openai.is_free(body.get("tool_choice")),
         )  # fmt: skip
         return Request(
             model=text(body.get("model"), "model"),
             messages=(*lead, *turns),
             tools=tools,
             left_out=left_out,
-            tool_choice=openai_tools.decode_choice(body.get("tool_choice"), _choice_name),
+            tool_choice=openai.decode_choice(body.get("tool_choice"), _choice_name),
             parallel_tools=optional_bool(body.get("parallel_tool_calls"), "parallel_tool_calls"),
             max_tokens=optional_int(body.get("max_output_tokens"), "max_output_tokens"),
             temperature=optional_number(body.get("temperature"), "temperature"),
             top_p=optional_number(body.get("top_p"), "top_p"),
-            output=openai_tools.decode_output(wanted, "text.format", lambda given: given),
+            output=openai.decode_output(wanted, "text.format", lambda given: given),
             effort=reasoning.get("effort"),
             user=optional_text(body.get("user"), "user"),
             stream=bool(body.get("stream")),
@@ -130,7 +130,7 @@ class ResponsesFormat:
     def decode_reply(self, body: Json) -> Completion:
         status = body.get("status")
         if status == "failed" or body.get("error"):
-            failure = openai_errors.decode(body) or Failure("the response failed")
+            failure = openai.decode(body) or Failure("the response failed")
             raise WireError(f"the response failed: {failure.message}")
         if status not in ("completed", "incomplete"):
             raise WireError(f"status is {status!r}: the reply is not whole")
@@ -153,13 +153,13 @@ class ResponsesFormat:
         return responses_stream.ResponsesEncoder(request, encode_response)
 
     def encode_failure(self, status: int, kind: str, message: str) -> Json:
-        return openai_errors.encode(status, kind, message)
+        return openai.encode(status, kind, message)
 
     def decode_failure(self, body: Any) -> Failure | None:
-        return openai_errors.decode(body)
+        return openai.decode(body)
 
     def stream_failure(self, status: int, kind: str, message: str) -> bytes:
-        return openai_errors.stream_responses(status, kind, message)
+        return openai.stream_responses(status, kind, message)
 
 
 def encode_response(
@@ -235,4 +235,4 @@ def _choice_name(choice: Json) -> str:
 def _encode_output(output: OutputSchema) -> Json:
     if output.schema is None:
         return {"type": "json_object"}
-    return {"type": "json_schema", **openai_tools.encode_schema(output)}
+    return {"type": "json_schema", **openai.encode_schema(output)}

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.gateway.formats.chat_messages import ROLES
-from holdfast.gateway.formats.images import image_from_url, image_url
 from holdfast.gateway.formats.json_fields import Json, WireError, fields, items, text
+from holdfast.gateway.formats.openai import image_from_url, image_url
 from holdfast.gateway.formats.reasoning import pack, unpack
 from holdfast.gateway.messages import (
     ImagePart,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol, cast
 
 from holdfast.gateway.events import Assembler, End, Event, PartDelta, PartEnd, PartStart, Start
-from holdfast.gateway.formats import openai_errors
+from holdfast.gateway.formats import openai
 from holdfast.gateway.formats.base import Failure, StreamFailure
 from holdfast.gateway.formats.json_fields import (
     Json,
@@ -104,9 +104,9 @@ class ResponsesDecoder:
                 self._complete(fields(data.get("response"), "response"))
             case "response.failed":
                 response = fields(data.get("response"), "response")
-                raise StreamFailure(openai_errors.decode(response) or Failure("it failed"))
+                raise StreamFailure(openai.decode(response) or Failure("it failed"))
             case "error":
-                raise StreamFailure(openai_errors.decode(data) or Failure(str(data)))
+                raise StreamFailure(openai.decode(data) or Failure(str(data)))
             case _:
                 pass  # progress of the provider's own tools, and later additions
 

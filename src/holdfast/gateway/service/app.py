@@ -18,7 +18,7 @@ from holdfast.gateway.formats.json_fields import Json, WireError, dumps, fields
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.keys import KeyRing, allows
 from holdfast.gateway.model_list import list_models
-from holdfast.gateway.route import Candidate
+from holdfast.gateway.providers import Candidate
 from holdfast.gateway.service.calls import Client, ServiceCalls
 from holdfast.gateway.service.responses import ClientSink, Send
 from holdfast.records.calls import VirtualKey

@@ -11,23 +11,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.durations import seconds
 from holdfast.errors import CallMismatch, HoldfastError, UsageError
+from holdfast.gateway.call_loop import Call
 from holdfast.gateway.formats.base import Format
 from holdfast.gateway.formats.json_fields import Json
 from holdfast.gateway.gateway import Gateway
-from holdfast.gateway.reply_encryption import decrypt, key_hash, reply_key
-from holdfast.gateway.route import Candidate
+from holdfast.gateway.providers import Candidate
+from holdfast.gateway.reply_encryption import key_hash
 from holdfast.gateway.service.http_call import HttpCall
 from holdfast.gateway.service.responses import BufferSink, ClientSink, Headers, Sink, unpacked
-from holdfast.ids import new_id
-from holdfast.records.calls import CallStart, VirtualKey
-from holdfast.store.sqlite.ledger import Earlier
+from holdfast.records.calls import VirtualKey
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 _MAX_KEY = 255
@@ -75,6 +73,11 @@ class Client:
         if not given.isdecimal() or len(given) > 12:
             raise UsageError("x-holdfast-input-bound should be a number of tokens")
         return int(given)
+
+    @property
+    def on_unknown(self) -> Literal["again"] | None:
+        """What the client wants done about an earlier call whose outcome is unknown."""
+        return "again" if self.headers.get("x-holdfast-on-unknown") == "again" else None
 
     def request_hash(self) -> str:
         text = json.dumps(self.body, sort_keys=True, separators=(",", ":"))
@@ -170,71 +173,36 @@ class ServiceCalls:
         *,
         call_key: str | None,
     ) -> None:
-        gateway = self._gateway
-        request_hash = "" if call_key is None else client.request_hash()
-        secret = None if call_key is None else reply_key(call_key, request_hash.encode())
-        keep = gateway.redact if gateway.config.keep_content else None
-        while True:
-            start = CallStart(
-                id=new_id("call"),
-                model=client.model,
-                format=client.format.name,
-                started_at=time.time(),
-                key=None if call_key is None else key_hash(call_key),
-                request_hash=request_hash,
-                run_id=client.key.run_id,
-                api_key=client.key.id or None,
-                tags=client.key.tags,
-                prompt=keep(client.raw.decode("utf-8", "replace")) if keep else None,
-            )
-            headers = {"x-holdfast-call": start.id}
-            work = HttpCall(
-                client.format, client.body, client.raw, sink, gateway.backends,
-                bounds=gateway.config.bounds, client_headers=client.headers,
-                headers=headers, redact=keep, secret=secret, input_bound=client.input_bound,
-            )  # fmt: skip
-            if not all(work.is_raw(candidate) for candidate in candidates):
-                left_out = work.request().left_out  # raises before anything is spent
-                if left_out:
-                    headers["x-holdfast-left-out"] = ", ".join(left_out)
-            try:
-                end = await gateway.dispatcher.run(
-                    start, candidates, work, idempotency_key=call_key and _outward(call_key),
-                    durable=call_key is not None, wait_for_end=call_key is not None,
-                    budget_wait=client.budget_wait,
-                )  # fmt: skip
-            except HoldfastError as error:
-                if not sink.started:
-                    raise
-                if work.streams and not work.error_sent:
-                    failure = client.format.stream_failure(
-                        error.http_status, error.kind, error.message
-                    )
-                    await sink.write(failure)
-                await sink.end()
-                return
-            if not isinstance(end, Earlier):
-                await sink.end()
-                return
-            if await self._replay(client, end, secret, sink):
-                return
-
-    async def _replay(
-        self, client: Client, earlier: Earlier, secret: bytes | None, sink: Sink
-    ) -> bool:
-        """Hand on the kept answer of an earlier call; False: make the call now."""
-        again = client.headers.get("x-holdfast-on-unknown") == "again"
-        if earlier.call.status == "unknown" and again:
-            await self._gateway.ledger.supersede(earlier.call.start.id)
-            return False
-        found = await self._gateway.resolve_earlier(earlier)
-        if found is None or found.replay is None or secret is None:
-            return False
-        status, headers, body = unpacked(decrypt(secret, found.replay))
-        await sink.start(status, {**headers, "x-holdfast-replayed": "true"})
-        await sink.write(body)
+        gateway, keeps = self._gateway, self._gateway.config.keep_content
+        work = HttpCall(
+            client.format, client.body, client.raw, sink, gateway.backends,
+            bounds=gateway.config.bounds, client_headers=client.headers,
+            keeps_content=keeps, input_bound=client.input_bound,
+        )  # fmt: skip
+        work.check(candidates)
+        call = Call(
+            client.model, client.format.name, candidates,
+            "" if call_key is None else client.request_hash(),
+            prompt=gateway.redact(client.raw.decode("utf-8", "replace")) if keeps else None,
+            key=call_key, sent_key=call_key and _outward(call_key),
+            run_id=client.key.run_id, api_key=client.key.id or None, tags=client.key.tags,
+            budget_wait=client.budget_wait, wait_for_end=call_key is not None,
+            on_unknown=client.on_unknown,
+        )  # fmt: skip
+        try:
+            made = await gateway.loop.make(call, work)
+        except HoldfastError as error:
+            if not sink.started:
+                raise
+            if work.streams and not work.error_sent:
+                words = error.http_status, error.kind, error.message
+                await sink.write(client.format.stream_failure(*words))
+        else:
+            if made.replay is not None:
+                status, headers, body = unpacked(made.replay)
+                await sink.start(status, {**headers, "x-holdfast-replayed": "true"})
+                await sink.write(body)
         await sink.end()
-        return True
 
     async def drain(self) -> None:
         """Wait for the keyed calls in flight: they are paid for."""

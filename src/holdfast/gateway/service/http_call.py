@@ -1,13 +1,13 @@
-"""An HTTP client's call as work for the dispatcher: raw where formats match, else translated."""
+"""An HTTP client's call as work for the call loop: raw where formats match, else translated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import ProviderError, UsageError
-from holdfast.gateway.backends import Backends
+from holdfast.gateway.accounting import Meter
 from holdfast.gateway.canonical_json import completion_text
 from holdfast.gateway.config import Bounds
 from holdfast.gateway.events import Assembler, End, Event
@@ -15,17 +15,14 @@ from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats.base import Format
 from holdfast.gateway.formats.json_fields import Json, WireError, dumps, fields
 from holdfast.gateway.formats.tool_schema import check_translatable
+from holdfast.gateway.input_bounds import input_bound as bound_of
 from holdfast.gateway.input_bounds import unbounded
-from holdfast.gateway.meter import Meter
-from holdfast.gateway.redact import Redactor
+from holdfast.gateway.providers import Candidate
 from holdfast.gateway.reply import Completion
-from holdfast.gateway.reply_encryption import encrypt
 from holdfast.gateway.request import Request
-from holdfast.gateway.route import Candidate
 from holdfast.gateway.service.passthrough import Passthrough
 from holdfast.gateway.service.responses import BufferSink, Headers, Sink
-from holdfast.gateway.tokens import input_bound as bound_of
-from holdfast.gateway.upstream import Outgoing, StreamReader, decode
+from holdfast.gateway.upstream import Backends, Outgoing, StreamReader, decode
 
 _MAX_TOKENS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 FORWARDED = ("anthropic-version", "anthropic-beta", "openai-beta")
@@ -49,22 +46,30 @@ class HttpCall:
         *,
         bounds: Bounds,
         client_headers: Mapping[str, str],
-        headers: Headers,
-        redact: Redactor | None,
-        secret: bytes | None,
+        keeps_content: bool,
         input_bound: int | None = None,
     ) -> None:
         self._format, self._body, self._raw, self._sink = format, body, raw, sink
         self._backends, self._bounds = backends, bounds
         self._forward = {name: value for name, value in client_headers.items() if name in FORWARDED}
-        self._headers = headers
-        self._redact, self._secret = redact, secret
+        self._headers: Headers = {}
+        self._keeps_content = keeps_content
         self._declared = input_bound
         self._request: Request | None = None
         self._said: list[bytes] = []
         self.streams = bool(body.get("stream"))
         self.error_sent = False
         """The provider's own error event went to the client already."""
+
+    def begin(self, call_id: str) -> None:
+        self._headers["x-holdfast-call"] = call_id
+
+    def check(self, candidates: Sequence[Candidate]) -> None:
+        """Refuse what can't be translated for one of them, before anything is spent."""
+        if not all(self.is_raw(candidate) for candidate in candidates) and (
+            left_out := self.request().left_out
+        ):
+            self._headers["x-holdfast-left-out"] = ", ".join(left_out)
 
     def size(self, candidate: Candidate) -> tuple[int, int | None]:
         body = self._body
@@ -207,7 +212,7 @@ class HttpCall:
         meter.emit()
         if not self._sink.started:
             await self._sink.start(200, {**STREAM_HEADERS, **headers, **self._headers})
-        if self._redact is not None:
+        if self._keeps_content:
             self._said.append(data)
         await self._sink.write(data, last=last)
 
@@ -215,24 +220,20 @@ class HttpCall:
         meter.emit()
         head = {"content-type": "application/json", "content-length": str(len(body))}
         await self._sink.start(200, {**head, **headers, **self._headers})
-        if self._redact is not None:
+        if self._keeps_content:
             self._said.append(body)
         await self._sink.write(body, last=True)
 
     def reply(self) -> str | None:
         """The answer as the client got it; a stream put together, or redaction would miss what
         it cut into pieces."""
-        if self._redact is None:
-            return None
         said = b"".join(self._said)
         if not self.streams:
-            return self._redact(said.decode("utf-8", "replace"))
-        return self._redact(completion_text(_assembled(said, self._format, self._bounds)))
+            return said.decode("utf-8", "replace")
+        return completion_text(_assembled(said, self._format, self._bounds))
 
     def replay(self) -> bytes | None:
-        if self._secret is None or not isinstance(self._sink, BufferSink):
-            return None
-        return encrypt(self._secret, self._sink.packed())
+        return self._sink.packed() if isinstance(self._sink, BufferSink) else None
 
 
 def _assembled(said: bytes, format: Format, bounds: Bounds) -> Completion:

@@ -10,17 +10,17 @@ from typing import Any
 
 from holdfast import json_text
 from holdfast.errors import BadReply, ProviderError
-from holdfast.gateway.formats import FORMATS, chat_usage
+from holdfast.gateway.accounting import Meter
+from holdfast.gateway.formats import FORMATS, chat_messages
 from holdfast.gateway.formats.anthropic_stream import decode_stop
 from holdfast.gateway.formats.anthropic_stream import decode_usage as anthropic_usage
 from holdfast.gateway.formats.base import Failure, StreamFailure
-from holdfast.gateway.formats.chat_content import content_pieces
+from holdfast.gateway.formats.chat_messages import content_pieces
 from holdfast.gateway.formats.chat_stream import decode_finish
 from holdfast.gateway.formats.json_fields import Json, WireError, fields, items
 from holdfast.gateway.formats.responses_stream import decode_finish as responses_finish
 from holdfast.gateway.formats.sse import SseParser
 from holdfast.gateway.messages import Origin
-from holdfast.gateway.meter import Meter
 from holdfast.gateway.upstream import mid_stream
 
 
@@ -107,7 +107,7 @@ class Passthrough:
         if event.get("error") or event.get("object") == "error":
             self._fail(event)
         self._serves(event.get("model"))
-        usage = chat_usage.decode_usage(event.get("usage"))
+        usage = chat_messages.decode_usage(event.get("usage"))
         if usage:
             self._meter.usage = usage
         choices = items(event.get("choices"), "choices")

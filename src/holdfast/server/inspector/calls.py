@@ -11,10 +11,10 @@ from markupsafe import Markup
 from starlette.requests import Request
 
 from holdfast.errors import NotFound, UsageError
+from holdfast.gateway.canonical_json import recorded_reply, recorded_request
 from holdfast.gateway.messages import ReasoningPart, ToolCallPart
 from holdfast.gateway.reply import Completion
 from holdfast.gateway.request import Tool
-from holdfast.gateway.transcript import recorded_reply, recorded_request
 from holdfast.records.calls import Call
 from holdfast.server.inspector import transcript
 from holdfast.server.inspector.code_html import highlight

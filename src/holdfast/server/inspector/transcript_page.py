@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from holdfast.gateway.transcript import recorded_reply, recorded_request
+from holdfast.gateway.canonical_json import recorded_reply, recorded_request
 from holdfast.server.inspector import run as run_pages
 from holdfast.server.inspector import transcript
 from holdfast.server.inspector.pages import Page, inspection, mask, whole

@@ -1,4 +1,7 @@
-"""Making a call: on record first, then provider after provider until one answers.
+"""The call loop: on record first, then provider after provider until one answers.
+
+The library and the HTTP service make their calls here; what is sent and what becomes of the answer
+is theirs (`Work`). A call with a key whose earlier one is whole gets that one's answer.
 
 The order that keeps the promises: the worst case is held and the call committed as started; then
 the first byte is sent; then the end is committed and the hold settled. Going again by itself
@@ -10,43 +13,107 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, Protocol
+from dataclasses import dataclass
+from typing import Literal, ParamSpec, Protocol
 
 from holdfast.errors import (
     AuthRejected,
     BudgetExceeded,
+    OutcomeUnknown,
     ProviderError,
     ProviderTimeout,
     ProviderUnavailable,
     RateLimited,
     RequestRejected,
 )
-from holdfast.gateway.accounting import Account
-from holdfast.gateway.budgets import limits_of, scopes_of
-from holdfast.gateway.circuit_breaker import Circuit
+from holdfast.gateway.accounting import Account, Meter, Race
 from holdfast.gateway.config import GatewayConfig, Retries
 from holdfast.gateway.input_bounds import refusal
 from holdfast.gateway.ledger import Ledger
-from holdfast.gateway.meter import Meter, Race
+from holdfast.gateway.limits import Circuit, RateLimit, limits_of, scopes_of
 from holdfast.gateway.prices import PriceBook
-from holdfast.gateway.rate_limit import RateLimit
+from holdfast.gateway.providers import Candidate
 from holdfast.gateway.redact import Redactor
-from holdfast.gateway.route import Candidate
+from holdfast.gateway.reply_encryption import decrypt, encrypt, key_hash, reply_key
+from holdfast.ids import new_id
 from holdfast.records.calls import CallEnd, CallStart
+from holdfast.session import CurrentStep
 from holdfast.store.sqlite.ledger import Earlier
 
 P = ParamSpec("P")
+_OTHERS_CALL = 0.05
+"""Seconds between two looks at a call that another process makes."""
 _NO_CREDIT = ("insufficient_quota", "billing_not_active", "credit_balance_too_low")
 
 
 Runner = tuple["asyncio.Task[None]", Account]
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call to be made: who asks for what, and under which key."""
+
+    model: str
+    format: str
+    candidates: Sequence[Candidate]
+    request_hash: str
+    prompt: str | None = None
+    """What was asked, redacted, as it is kept for the inspector."""
+    key: str | None = None
+    """Under which the call is made once: a second one gets the answer of the first."""
+    sent_key: str | None = None
+    """The idempotency key for providers."""
+    step: CurrentStep | None = None
+    run_id: str | None = None
+    api_key: str | None = None
+    tags: tuple[str, ...] = ()
+    budget_wait: float | None = None
+    """Seconds to wait for room in a budget, if not those of the configuration."""
+    wait_for_end: bool = True
+    """Answer only after the call's end is on record."""
+    on_unknown: Literal["again"] | None = None
+    """Make the call again if an earlier one's outcome is unknown, whatever the configuration."""
+
+    def start(self) -> CallStart:
+        """Its record, under a new id."""
+        step = self.step
+        return CallStart(
+            id=new_id("call"),
+            model=self.model,
+            format=self.format,
+            started_at=time.time(),
+            key=None if self.key is None else key_hash(self.key),
+            request_hash=self.request_hash,
+            run_id=step.run_id if step else self.run_id,
+            workflow=step.workflow if step else None,
+            step=step.step if step else None,
+            step_key=step.key if step else None,
+            attempt=step.attempt if step else None,
+            api_key=self.api_key,
+            tags=self.tags,
+            prompt=self.prompt,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A call that is whole; `replay` is the kept answer if it was made earlier."""
+
+    start: CallStart
+    end: CallEnd
+    replay: bytes | None = None
+
+
 class Work(Protocol):
     """What a call sends and what becomes of the answer: canonical for the library, bytes for
     the HTTP service."""
+
+    def begin(self, call_id: str) -> None:
+        """The call is about to be made under this id."""
+        ...
 
     def size(self, candidate: Candidate) -> tuple[int, int | None]:
         """No more input tokens than this, and the most output tokens asked for, if said."""
@@ -63,16 +130,16 @@ class Work(Protocol):
         ...
 
     def reply(self) -> str | None:
-        """The answer as it is kept for the inspector, redacted."""
+        """The answer as text for the inspector."""
         ...
 
     def replay(self) -> bytes | None:
-        """The answer, sealed, for the same key to get again."""
+        """The answer as the same key gets it again."""
         ...
 
 
-class Dispatcher:
-    """Runs calls; holds the state of each provider."""
+class CallLoop:
+    """Makes calls; holds the state of each provider."""
 
     def __init__(
         self, config: GatewayConfig, ledger: Ledger, prices: PriceBook, redact: Redactor
@@ -82,27 +149,31 @@ class Dispatcher:
         self._circuits: dict[str, Circuit] = {}
         self._paces: dict[str, RateLimit] = {}
 
-    async def run(
-        self,
-        start: CallStart,
-        candidates: Sequence[Candidate],
-        work: Work,
-        *,
-        idempotency_key: str | None = None,
-        durable: bool = True,
-        wait_for_end: bool = True,
-        budget_wait: float | None = None,
-    ) -> CallEnd | Earlier:
-        """Make the call, or find the earlier one with its key; raises what it failed with.
+    async def make(self, call: Call, work: Work) -> Made:
+        """Make the call, or find the earlier one with its key; raises what it failed with."""
+        secret = None if call.key is None else reply_key(call.key, call.request_hash.encode())
+        while True:
+            start = call.start()
+            work.begin(start.id)
+            made = await self._make_once(start, call, work, secret)
+            if isinstance(made, CallEnd):
+                return Made(start, made)
+            earlier = made.call
+            if await self._may_be_had(made, call):
+                assert secret is not None and made.replay is not None and earlier.end is not None
+                return Made(earlier.start, earlier.end, decrypt(secret, made.replay))
 
-        `budget_wait`: seconds to wait for room in a budget, if not those of the configuration.
-        """
-        wait = self._config.timeouts.budget if budget_wait is None else budget_wait
-        scopes = scopes_of(start, self._config.budgets)
-        limits = limits_of(scopes, self._config.budgets)
+    async def _make_once(
+        self, start: CallStart, call: Call, work: Work, secret: bytes | None
+    ) -> CallEnd | Earlier:
+        """Make the call, unless there is an earlier one with its key."""
+        config, candidates, durable = self._config, call.candidates, call.key is not None
+        wait = config.timeouts.budget if call.budget_wait is None else call.budget_wait
+        scopes = scopes_of(start, config.budgets)
+        limits = limits_of(scopes, config.budgets)
         account = Account(
             start, self._prices, limits,
-            default_max=self._config.default_max_tokens, on_its_way=self._config.cut_allowance,
+            default_max=config.default_max_tokens, on_its_way=config.cut_allowance,
             budget_wait=wait,
         )  # fmt: skip
         worst = account.worst(candidates[0], work.size(candidates[0]))
@@ -119,7 +190,7 @@ class Dispatcher:
             return begun
         account.held, account.limited = worst, begun.limited
         try:
-            await self._try_all(candidates, work, account, idempotency_key)
+            await self._try_all(candidates, work, account, call.sent_key)
         except (ProviderError, BudgetExceeded) as error:
             await self._ledger.finish(start.id, _settled(account, account.failed, error))
             raise
@@ -127,13 +198,50 @@ class Dispatcher:
             # Cancelled, or a fault of ours: recorded without waiting, which can't be cut again.
             self._ledger.finish_soon(start.id, _settled(account, account.interrupted, error))
             raise
-        end = _settled(account, account.completed, *_kept(work))
+        end = _settled(account, account.completed, *self._kept(work, secret))
         durable = durable or begun.limited  # what counts against a limit survives a power cut
-        if wait_for_end or not durable:
+        if call.wait_for_end or not durable:
             await self._ledger.finish(start.id, end, durable=durable)
         else:
             self._ledger.finish_soon(start.id, end)
         return end
+
+    def _kept(
+        self, work: Work, secret: bytes | None
+    ) -> tuple[str | None, bytes | None, Exception | None]:
+        """What is kept of the answer, and why nothing is: it was had and paid for all the same."""
+        try:
+            shown = work.reply() if self._config.keep_content else None
+            again = None if secret is None else work.replay()
+            return (
+                None if shown is None else self._redact(shown),
+                None if secret is None or again is None else encrypt(secret, again),
+                None,
+            )
+        except Exception as fault:  # noqa: BLE001  it is on record with the end
+            return None, None, fault
+
+    async def _may_be_had(self, earlier: Earlier, call: Call) -> bool:
+        """Whether an earlier call with the same key is whole; False: make the call now."""
+        found = earlier.call
+        if found.status == "completed" and earlier.replay is not None:
+            return True
+        if found.status == "unknown":
+            # A gateway behind us keeps calls by key itself: asking it again takes up the same one.
+            behind = all(one.provider.name == "holdfast" for one in call.candidates)
+            again = call.on_unknown or self._config.on_unknown
+            if again != "again" and not behind:
+                raise OutcomeUnknown(
+                    f"call {found.start.id} was cut short by the death of its process;"
+                    " whether it was paid for is unknown",
+                    hint='decide: use a new key, or set on_unknown = "again"',
+                )
+            await self._ledger.supersede(found.start.id, release=behind)
+        elif found.status == "completed":  # its reply is no longer kept
+            await self._ledger.supersede(found.start.id)
+        else:
+            await asyncio.sleep(_OTHERS_CALL)  # another process is at it: ask again
+        return False
 
     async def _try_all(
         self, candidates: Sequence[Candidate], work: Work, account: Account, key: str | None
@@ -282,14 +390,6 @@ def _settled(
         return make(*args, **more)
     except Exception as fault:  # noqa: BLE001  it is on record with the end
         return account.last_resort(fault)
-
-
-def _kept(work: Work) -> tuple[str | None, bytes | None, Exception | None]:
-    """What is kept of the answer, and why nothing is: it was had and paid for all the same."""
-    try:
-        return work.reply(), work.replay(), None
-    except Exception as fault:  # noqa: BLE001  it is on record with the end
-        return None, None, fault
 
 
 def _winner(runners: list[Runner], race: Race) -> asyncio.Task[None]:
