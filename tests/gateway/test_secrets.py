@@ -375,17 +375,21 @@ def test_passwords_in_addresses_are_masked() -> None:
     assert Redactor()("https://example.com/a?b=c") == "https://example.com/a?b=c"
 
 
-def test_a_sealed_reply_opens_for_the_same_key_and_request_only() -> None:
+def test_an_encrypted_reply_opens_for_the_same_key_and_request_only() -> None:
     secret = reply_key("k", b"request")
-    sealed = encrypt(secret, b"the reply" * 100)
-    assert b"the reply" not in sealed
-    assert decrypt(secret, sealed) == b"the reply" * 100
+    kept = encrypt(secret, b"the reply" * 100)
+    assert b"the reply" not in kept
+    assert decrypt(secret, kept) == b"the reply" * 100
     assert decrypt(secret, encrypt(secret, b"")) == b""
     for other in (reply_key("k2", b"request"), reply_key("k", b"request2")):
         with pytest.raises(StoreError):
-            decrypt(other, sealed)
+            decrypt(other, kept)
     with pytest.raises(StoreError):
-        decrypt(secret, sealed[:-1] + bytes([sealed[-1] ^ 1]))
+        decrypt(secret, kept[:-1] + bytes([kept[-1] ^ 1]))
+    with pytest.raises(StoreError):
+        decrypt(secret, kept[:10])
+    with pytest.raises(StoreError, match="an earlier version"):
+        decrypt(secret, b"\x07" * 60)
 
 
 async def test_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
