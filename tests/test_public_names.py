@@ -11,7 +11,8 @@ NAMES = """
 Agent Approval ApprovalRefused Backoff BudgetExceeded BulkResult CodecError Concurrency
 ContinueAsNew CrashLoop Decision Engine Escalate Failure FatalError HoldfastError KeyUsed
 NonDeterminismError NotFound NotInWorkflow ReceivedEvent Refused RetryableError RunCancelled
-RunContext RunFailed RunHandle RunStuck Sandbox Settings StepContext StepFailed StepTimeout
+RunContext RunFailed RunHandle RunStuck RunTimeout Sandbox Settings StepContext StepFailed
+StepTimeout
 StoreError TimedOut Unfinished UnknownWorkflow Update UpdateMismatch UpdateRejected UpdateTimeout
 UpdateUnanswered UsageError Webhook approval approval_token continue_as_new create_webhook decide
 generate_object generate_text get_approval get_run list_approvals list_runs now open_engine patched

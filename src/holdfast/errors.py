@@ -52,6 +52,7 @@
         ├── RetryableError         raised by a step: retry, after a while
         ├── StepFailed             a step used up its attempts
         ├── StepTimeout            a step ran over its time limit
+        ├── RunTimeout             a run had not ended by its deadline
         ├── RunFailed              awaited run failed
         ├── RunCancelled           awaited run was cancelled
         ├── RunStuck               awaited run can't go on by itself
@@ -262,6 +263,10 @@ class StepFailed(RunError):
 
 class StepTimeout(RunError):
     """An attempt of a step ran over `timeout`, or was silent for `idle_timeout`."""
+
+
+class RunTimeout(RunError):
+    """A run had not ended when its time was over: see `@workflow(timeout=…)`."""
 
 
 class RunFailed(RunError):

@@ -58,7 +58,8 @@ STATES = (
 
 
 def test_the_table_has_a_cell_for_every_request_in_every_state():
-    assert set(TABLE) == {(request, state) for request in REQUESTS for state in STATES}
+    rows = (*REQUESTS, "deadline")
+    assert set(TABLE) == {(request, state) for request in rows for state in STATES}
 
 
 @pytest.fixture
@@ -257,3 +258,36 @@ async def test_a_request_does_what_the_table_says(world: Harness, request_: str,
         assert now == (("under way" if state == "pending" else IS.get(state, state)), now[1])
         assert answer.id != run.id
         assert await status(answer) in ("under way", "queued", "failed", "stuck")
+
+
+DAYS = 5 * 86_400.0
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_a_deadline_does_what_the_table_says(
+    world: Harness, state: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(subject, "_timeout", DAYS)
+    run = await MAKE[state](world)
+    if state != "pending":
+        await settle(world)
+    assert await status(run) == IS.get(state, state)
+    done = list(effects.get(run.id, ()))
+    says = TABLE["deadline", state]
+    deadline = (await run.record()).deadline
+    assert deadline is not None
+    if state == "pending":
+        world.clock._now = deadline + 1  # nobody has looked at the clock yet
+        world.engine._prod.set()
+        await settle(world)
+    elif says == "later":
+        await pass_time(world, world.clock.now() + DAYS)
+        assert await status(run) == "under way"
+        done = list(effects[run.id])
+    await pass_time(world, deadline + world.engine.settings.cleanup_seconds)
+    now = (await status(run), effects.get(run.id, [])[len(done) :])
+    if says == "nothing":
+        assert now == (IS.get(state, state), [])
+        return
+    assert now == ("failed", [] if says == "fails" else ["clean"])
+    assert ((await run.record()).error or "").startswith("RunTimeout: subject had not ended within")

@@ -51,12 +51,19 @@ async def test_a_run_is_started_at_once_and_goes_on_by_itself(server: Server) ->
     shaped(await server.get(body["urls"]["self"]), run_schemas.RunDetail)
 
 
-async def test_attributes_and_a_delay_can_be_given(server: Server) -> None:
-    body = {"input": {"number": 1}, "attributes": {"team": "red", "n": 7}, "delay": "1h"}
+async def test_attributes_a_delay_and_a_time_limit_can_be_given(server: Server) -> None:
+    body = {
+        "input": {"number": 1},
+        "attributes": {"team": "red", "n": 7},
+        "delay": "1h",
+        "timeout": "30m",
+    }
     answer = await server.post("/api/workflows/doubling/runs", body)
     run = (await server.get(answer.headers["location"])).json
     assert run["attributes"] == {"team": "red", "n": 7}
     assert run["due_at"] - run["created_at"] == pytest.approx(3600)
+    assert (run["timeout"], run["deadline"]) == (1800.0, run["due_at"] + 1800)
+    assert "has until" in (await server.get(f"/runs/{run['id']}")).text
 
 
 async def test_the_same_key_gives_the_same_run(server: Server) -> None:

@@ -63,6 +63,7 @@ def header(run: Run, journal: list[Event], now: float) -> list[tuple[str, str]]:
         "went on as": run.continued_as,
         "worker": run.owner,
         "due": moment(run.due_at) if run.due_at and run.due_at > now else None,
+        "deadline": moment(run.deadline) if run.deadline and not run.ended else None,
         "attributes": ", ".join(f"{name}={value}" for name, value in run.attributes.items()),
     }
     facts.append(("created", moment(run.created_at)))

@@ -139,6 +139,10 @@ class Run:
     """The run that has gone on as this one."""
     continued_as: str | None = None
     """The run that this one has gone on as."""
+    timeout: float | None = None
+    """How many seconds the run was given, from the moment it might begin."""
+    deadline: float | None = None
+    """When the run has to have ended: then it fails with RunTimeout, wherever it stands."""
 
     @property
     def ended(self) -> bool:
@@ -159,6 +163,8 @@ class Run:
             "started_at": self.started_at,
             "finished_at": self.finished_at,
             "due_at": self.due_at,
+            "timeout": self.timeout,
+            "deadline": self.deadline,
             "error": self.error,
             "attributes": self.attributes,
         }

@@ -19,6 +19,7 @@ from holdfast.errors import (
     HoldfastError,
     InternalError,
     LeaseLost,
+    RunTimeout,
     UnknownWorkflow,
 )
 from holdfast.ids import derived_id, new_token
@@ -31,8 +32,11 @@ from holdfast.records import (
     RUN_CANCELLED,
     RUN_COMPLETED,
     RUN_CONTINUED,
+    RUN_CREATED,
     RUN_FAILED,
+    RUN_FORKED,
     RUN_PAUSED,
+    RUN_RESUMED,
     RUN_RETRIED,
     RUN_STARTED,
     RUN_STUCK,
@@ -118,8 +122,6 @@ class ActiveRun:
         self._seen_mail: set[int] = set()
         self._dropped_children = _dropped_children(journal)
         self._pausing = False
-        self._cancelling = _is_cancelling(journal)
-        """Asked to stop: a second time would interrupt the cleaning up."""
         self._holding = False
         """The cancellation is recorded and not on disk yet: nothing is handed over before it."""
         self._held: list[Event] = []
@@ -128,6 +130,16 @@ class ActiveRun:
         """It was found idle and is being given back: nothing may begin meanwhile."""
         self._missed: list[tuple[str, Callable[[], None]]] = []
         """Alarms that rang while nothing might begin, with the command each is for."""
+        self._timeout = claim.run.timeout
+        self._deadline = claim.run.deadline
+        self._cancel_seq, self._timed_out = _cancellation(journal)
+        """Where the run was cancelled, in this life; and whether because its time was over."""
+        self._cancelling = self._cancel_seq is not None
+        """Asked to stop: a second time would interrupt the cleaning up."""
+        self._bound: float | None = None
+        """When the cleaning up has to be done, once the deadline has passed."""
+        self._clock_timer: ClockTimer | None = None
+        """For the deadline, and then for the bound."""
         self._last_word = False
         """How it ended, or why it is parked, is recorded: nothing may follow."""
         self._execution: Execution | None = None
@@ -176,6 +188,11 @@ class ActiveRun:
             return
         starts = (event.at for event in self._journal if event.type == RUN_STARTED)
         began_at = next(starts, None)
+        if self._is_overdue and not _has_begun(self._journal):
+            # It was claimed for its end alone.
+            self._last_word = True
+            self._fail(self._over_time("before it had begun"), [])
+            return
         if began_at is None:
             # When the run was first claimed, which is on disk with the claim: a worker that dies
             # before the event is there must not leave the next one another time to begin with.
@@ -183,6 +200,8 @@ class ActiveRun:
             self.record(RUN_STARTED, at=began_at, lazy=True)
         self._began_at = began_at
         self._rebuild()
+        if self._deadline is not None and not self.gone:
+            self._watch_deadline(self._deadline)
 
     def _rebuild(self) -> None:
         if self._execution is not None:
@@ -466,6 +485,55 @@ class ActiveRun:
             return self._asked_to_cancel()
         return self._asked_to_pause() if kind == "pause" else self._asked_to_resume()
 
+    # --- its deadline ---
+
+    @property
+    def _is_overdue(self) -> bool:
+        return self._deadline is not None and self._deadline <= self.engine.clock.now()
+
+    def _watch_deadline(self, deadline: float) -> None:
+        if self._is_overdue:
+            self._deadline_passed()
+        else:
+            ring = self.guarded(self._deadline_passed)
+            self._clock_timer = self.engine.clock.call_at(deadline, ring)
+
+    def _deadline_passed(self) -> None:
+        if self.gone or self._last_word or self._leaving:
+            return  # who claims it next finds it due
+        if not self._cancelling:
+            self._begin_cancel({"deadline": self._deadline})
+            self._timed_out = True
+        self._bound_cleanup()
+
+    def _bound_cleanup(self) -> None:
+        self._bound = self.engine.clock.now() + self.engine.settings.cleanup_seconds
+        ring = self.guarded(self._cleanup_took_too_long)
+        self._clock_timer = self.engine.clock.call_at(self._bound, ring)
+
+    def _cleanup_took_too_long(self) -> None:
+        if self.gone or self._last_word or self._leaving:
+            return
+        self._last_word = True
+        self._stop_work()
+        limit = self.engine.settings.cleanup_seconds
+        error = self._over_time(f"and its `finally` blocks had not after another {limit:g} s")
+        self._fail(error, self._cause_of_timeout, at_once=True)
+
+    @property
+    def _cause_of_timeout(self) -> list[int]:
+        """What a retry has to forget: the cancellation."""
+        return [] if self._cancel_seq is None else [self._cancel_seq]
+
+    def _over_time(self, more: str = "") -> RunTimeout:
+        limit = self._timeout or 0.0
+        said = f"{self.workflow} had not ended within {limit:g} s"
+        return RunTimeout(
+            f"{said}, {more}" if more else said,
+            hint="give it more time (timeout=…), or find out what it waits for; a retry lets it "
+            "go on from there, with its time anew",
+        )
+
     def _terminate(self) -> None:
         """End without another word to the body, which may not listen."""
         self._last_word = True
@@ -476,13 +544,17 @@ class ActiveRun:
         """Nothing begins from here on but what the body does because of it."""
         if self._cancelling:
             return False
+        self._begin_cancel({})
+        return True
+
+    def _begin_cancel(self, facts: dict[str, Any]) -> None:
         self._cancelling = self._holding = True
         on_the_way = (event for append in self._unacknowledged for event in append.events)
         unseen = (*self._held, *on_the_way, *self._unwritten)
         held = [event.seq for event in unseen if is_delivery(event)]
         self._pausing = False
-        self.record(CANCEL_REQUESTED, facts=json.dumps({"held": held}))
-        return True
+        self.record(CANCEL_REQUESTED, facts=json.dumps({"held": held, **facts}))
+        self._cancel_seq = self._seq
 
     def _asked_to_pause(self) -> bool:
         if self._cancelling:
@@ -530,6 +602,10 @@ class ActiveRun:
     def stay(self) -> None:
         """It could not be given back."""
         self._leaving = False
+        if self._bound is not None and self._bound <= self.engine.clock.now():
+            self._cleanup_took_too_long()
+        elif self._bound is None and self._is_overdue:
+            self._deadline_passed()
         self._catch_up()
 
     def _receive_event(self, wait: Wait, mail: Mail) -> bool:
@@ -559,7 +635,11 @@ class ActiveRun:
         outcome = execution.outcome
         self._last_word = True
         self._stop_work()
-        if isinstance(outcome, Completed):
+        if self._timed_out:
+            error = self._over_time()
+            error.__cause__ = outcome.error if isinstance(outcome, Failed) else None
+            self._fail(error, self._cause_of_timeout)
+        elif isinstance(outcome, Completed):
             self.record(RUN_COMPLETED, value=outcome.result)
         elif isinstance(outcome, Cancelled):
             self.record(RUN_CANCELLED)
@@ -570,9 +650,11 @@ class ActiveRun:
         elif isinstance(outcome, Failed):
             self._fail(outcome.error, outcome.caused_by)
 
-    def _fail(self, error: BaseException, caused_by: list[int]) -> None:
+    def _fail(self, error: BaseException, caused_by: list[int], *, at_once: bool = False) -> None:
         info = failures.describe(error)
         facts: dict[str, Any] = {"error": info.as_json(), "caused_by": caused_by}
+        if at_once:
+            facts["at_once"] = True
         try:
             handler = self.engine.failure_handler(self, info)
         except Exception as problem:  # noqa: BLE001 - the run has failed, whatever its handler does
@@ -625,13 +707,17 @@ class ActiveRun:
 
     @property
     def due_at(self) -> float | None:
-        """When the next alarm rings."""
-        return min((w.due_at for w in self._work.values() if w.due_at is not None), default=None)
+        """When the next alarm rings, or its time is over."""
+        moments = [w.due_at for w in self._work.values() if w.due_at is not None]
+        limit = self._bound or self._deadline
+        return min(moments if limit is None else [*moments, limit], default=None)
 
     def abandon(self) -> None:
         """Let go of the run, at once; its journal is with the store."""
         self.gone = True
         self._stop_work()
+        if self._clock_timer is not None:
+            self._clock_timer.cancel()
         if self._execution is not None:
             self._execution.close()
             self._execution = None
@@ -654,13 +740,23 @@ def _dropped_children(journal: list[Event]) -> set[str]:
     return dropped
 
 
-def _is_cancelling(journal: list[Event]) -> bool:
-    """Whether the run was cancelled, in this life."""
+def _cancellation(journal: list[Event]) -> tuple[int | None, bool]:
+    """Where the run was cancelled, in this life, and whether because its time was over."""
     for event in reversed(journal):
         if event.type == CANCEL_REQUESTED:
-            return True
+            return event.seq, "deadline" in event.facts
         if event.type == RUN_RETRIED:
+            break
+    return None, False
+
+
+def _has_begun(journal: list[Event]) -> bool:
+    """Whether any worker has got on with the run, in this life."""
+    for event in reversed(journal):
+        if event.type in (RUN_CREATED, RUN_FORKED, RUN_RETRIED):
             return False
+        if event.type not in (RUN_PAUSED, RUN_RESUMED):
+            return True
     return False
 
 

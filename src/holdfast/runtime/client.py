@@ -282,6 +282,8 @@ async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) 
     }
     if options.key_policy != "return":  # journals from before there was one must replay
         request["key_policy"] = options.key_policy
+    if options.timeout is not None:
+        request["timeout"] = seconds(options.timeout)
     return RunHandle(await _start(request), result)
 
 
@@ -294,6 +296,7 @@ async def _start(request: dict[str, Any]) -> str:
         attributes=request["attributes"],
         delay=request["delay"],
         key_policy=request.get("key_policy", "return"),
+        timeout=request.get("timeout"),
     )
     run_id = derived_id("run", context.run_id, context.idempotency_key)
     new = _new_run(engine, workflow, request["input"].encode(), request["lane"], run_id)
@@ -362,6 +365,7 @@ def _new_run(
         run_limit=limits.limit if limits else None,
         lane=lane,
         lane_limit=limits.per_key if limits else None,
+        timeout=workflow.timeout,
     )
 
 

@@ -108,12 +108,18 @@ class StartOptions:
     attributes: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     delay: Duration = 0.0
     key_policy: KeyPolicy = "return"
+    timeout: Duration | None = None
 
     @property
     def given(self) -> list[str]:
         """The names of the options that were given."""
-        found = {"key": self.key is not None, "attributes": self.attributes}
-        return [name for name, given in {**found, "delay": seconds(self.delay)}.items() if given]
+        found = {
+            "key": self.key is not None,
+            "attributes": self.attributes,
+            "delay": seconds(self.delay),
+            "timeout": self.timeout is not None,
+        }
+        return [name for name, given in found.items() if given]
 
 
 class Workflow(Generic[P, R]):
@@ -127,6 +133,7 @@ class Workflow(Generic[P, R]):
         version: str | None = None,
         concurrency: Concurrency | int | None = None,
         on_failure: Workflow[..., Any] | None = None,
+        timeout: Duration | None = None,
         step_timeout: Duration | None = None,
     ) -> None:
         if not inspect.iscoroutinefunction(function):
@@ -145,6 +152,7 @@ class Workflow(Generic[P, R]):
                 hint="it is started once for each failed run anyway",
             )
         self.on_failure = on_failure
+        self._timeout = None if timeout is None else _limit(timeout)
         self.step_timeout = None if step_timeout is None else seconds(step_timeout)
         self.start_options = StartOptions()
         functools.update_wrapper(self, function)
@@ -160,14 +168,16 @@ class Workflow(Generic[P, R]):
         attributes: dict[str, Any] | None = None,
         delay: Duration = 0.0,
         key_policy: KeyPolicy = "return",
+        timeout: Duration | None = None,
     ) -> Workflow[P, R]:
         """This workflow, to be started in a certain way.
 
         `key`: at most one run of this workflow has it; a second start returns the first's run.
         `key_policy`: what if that run has ended: "return" it (the default), "refuse" with
         KeyUsed, or "start_new" with the key going to the new run. Before the end it is returned.
-        `attributes`: what the run can be found by. `delay`: begin so much later. A child takes
-        all but `key`; a plain call, outside of a workflow, takes none.
+        `attributes`: what the run can be found by. `delay`: begin so much later. `timeout`: how
+        long it may take, in place of the workflow's own. A child takes all but `key`; a plain
+        call, outside of a workflow, takes none.
 
         >>> run = await start(ship.options(key=f"order-{order.id}"), order)
         """
@@ -178,8 +188,15 @@ class Workflow(Generic[P, R]):
             )
         copy = cast("Workflow[P, R]", object.__new__(type(self)))
         copy.__dict__.update(self.__dict__)
-        copy.start_options = StartOptions(key, attributes or {}, delay, key_policy)
+        timeout = None if timeout is None else _limit(timeout)
+        copy.start_options = StartOptions(key, attributes or {}, delay, key_policy, timeout)
         return copy
+
+    @property
+    def timeout(self) -> float | None:
+        """How many seconds a run of it has: by its options, or else by its definition."""
+        own = self.start_options.timeout
+        return self._timeout if own is None else seconds(own)
 
     def lane(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """The concurrency key of a call, as text."""
@@ -232,10 +249,18 @@ class Workflow(Generic[P, R]):
         }
         if seconds(options.delay):
             run["delay"] = seconds(options.delay)
+        if self.timeout is not None:
+            run["timeout"] = self.timeout
         return run
 
     def __repr__(self) -> str:
         return f"<workflow {self.name} {self.version}>"
+
+
+def _limit(timeout: Duration) -> float:
+    if seconds(timeout) <= 0:
+        raise UsageError(f"a run can't end within {timeout!r}", hint="give it more than no time")
+    return seconds(timeout)
 
 
 def code_version(code: types.CodeType) -> str:
@@ -349,6 +374,7 @@ def workflow(
     version: str | None = None,
     concurrency: Concurrency | int | None = None,
     on_failure: Workflow[..., Any] | None = None,
+    timeout: Duration | None = None,
     step_timeout: Duration | None = None,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
 def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -356,8 +382,9 @@ def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
     `version`: recorded on each run (by default a fingerprint of the code). `concurrency`: how
     many runs may be under way. `on_failure`: a workflow that is started with a Failure when a
-    run of this one fails. `step_timeout`: limit of each attempt of the steps it calls that have
-    no `timeout` of their own.
+    run of this one fails. `timeout`: how long a run may take from the moment it may begin, waits,
+    pauses and the queue included; then it fails with RunTimeout. `step_timeout`: limit of each
+    attempt of the steps it calls that have no `timeout` of their own.
     """
 
     def decorate(function: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[..., Any]:

@@ -38,6 +38,7 @@ def new_run(source: Run, now: float) -> NewRun:
         created_at=now,
         due_at=now,
         attributes=source.attributes,
+        timeout=source.timeout,
     )
 
 
@@ -75,8 +76,10 @@ def taken_over(new: NewRun, source: str, history: Sequence[Event]) -> list[Event
     # what follows from it is not taken over, and is the fork's own doing.
     later = [events.pop()] if events[-1].type in COMPLETIONS else []
     place = events[-1].seq + 1
-    facts = json.dumps({"id": new.id, "from": source, "attributes": new.attributes})
-    mark = Event(new.id, place, RUN_FORKED, "", new.created_at, facts)
+    facts: dict[str, Any] = {"id": new.id, "from": source, "attributes": new.attributes}
+    if new.deadline is not None:
+        facts["deadline"] = new.deadline
+    mark = Event(new.id, place, RUN_FORKED, "", new.created_at, json.dumps(facts))
     return [*events, mark, *(event._replace(seq=place + 1) for event in later)]
 
 

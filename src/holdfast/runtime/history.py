@@ -90,11 +90,15 @@ class History:
         failed_at = min(facts["void"], default=int(facts["failed_seq"]))
         valid = [event for event in events if event.seq not in void]
         self._sort([event for event in valid if event.seq < failed_at])
-        struck = {task_of(e.key) for e in events if e.seq in facts["void"]}
+        voided = [e for e in events if e.seq in facts["void"]]
+        struck = {task_of(e.key) for e in voided}
+        # A cancellation, by the run's deadline: all that was begun since was the cleaning up.
+        cancelled = any(e.type == CANCEL_REQUESTED for e in voided)
         dropped: set[str] = set()
         for event in valid:
             if event.seq > failed_at and event.key not in dropped:
-                if event.type in COMMANDS and _concerned(task_of(event.key), struck):
+                because = cancelled or _concerned(task_of(event.key), struck)
+                if event.type in COMMANDS and because:
                     dropped.add(event.key)  # it was done because of the failure
                 else:
                     self._keep(event)

@@ -43,7 +43,6 @@ class RunContext:
 def of_journal(first: Event, workflow: str, started_at: float) -> RunContext:
     """The context that a run begins with, by the first event of its journal."""
     facts = first.facts
-    deadline = facts.get("deadline")
     return RunContext(
         # The seed is the id the run was created with: in a fork, that of the run it began as.
         id=facts["seed"],
@@ -55,7 +54,7 @@ def of_journal(first: Event, workflow: str, started_at: float) -> RunContext:
         parent_id=facts.get("parent"),
         attributes=MappingProxyType(facts.get("attributes") or {}),
         continued_from=facts.get("continued_from"),
-        deadline=None if deadline is None else _moment(deadline),
+        deadline=_deadline(facts),
     )
 
 
@@ -70,8 +69,11 @@ def after(context: RunContext, mark: Event) -> RunContext:
             parent_id=None,
             continued_from=None,
             attributes=MappingProxyType(facts["attributes"]),
+            deadline=_deadline(facts),
         )
-    return replace(context, attempt=context.attempt + 1)
+    # A retry gives the run its time anew.
+    deadline = _deadline(mark.facts) or context.deadline
+    return replace(context, attempt=context.attempt + 1, deadline=deadline)
 
 
 def with_attributes(context: RunContext, changes: Mapping[str, Any]) -> RunContext:
@@ -79,6 +81,11 @@ def with_attributes(context: RunContext, changes: Mapping[str, Any]) -> RunConte
     merged = {**context.attributes, **changes}
     kept = {name: value for name, value in merged.items() if value is not None}
     return replace(context, attributes=MappingProxyType(kept))
+
+
+def _deadline(facts: Mapping[str, Any]) -> datetime | None:
+    moment = facts.get("deadline")
+    return None if moment is None else _moment(moment)
 
 
 def _moment(at: float) -> datetime:

@@ -28,6 +28,8 @@ class Settings:
     step_timeout: float | None = None
     """The limit of each attempt of a step that has no `timeout` of its own, in seconds; a
     workflow's `step_timeout` goes before it."""
+    cleanup_seconds: float = 30.0
+    """How long the `finally` blocks of a run may take whose deadline has passed."""
     threads: int = 32
     """For steps that are plain functions."""
     cancel_seconds: float = 5.0

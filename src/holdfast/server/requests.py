@@ -38,6 +38,10 @@ class StartRun(RequestBody):
         "start a new one",
     )
     delay: str | float = Field(default=0.0, description='seconds, or text such as "90s" or "24h"')
+    timeout: str | float | None = Field(
+        default=None,
+        description="how long the run may take, in place of the workflow's own limit",
+    )
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"input": {"number": 21}, "attributes": {"team": "a"}}]}

@@ -79,6 +79,8 @@ class RunShown(Reply):
     started_at: float | None
     finished_at: float | None
     due_at: float | None
+    timeout: float | None
+    deadline: float | None
     owner: str | None
     error: str | None
     attributes: dict[str, str | int | float | bool]

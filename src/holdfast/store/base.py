@@ -46,6 +46,13 @@ class NewRun:
     lane: str | None = None
     lane_limit: int | None = None
     key_policy: KeyPolicy = "return"
+    timeout: float | None = None
+    """How many seconds it has from the moment it is due; None: all the time."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When it has to have ended."""
+        return None if self.timeout is None else self.due_at + self.timeout
 
     def first_event(self) -> Event:
         """The first event of its journal: all that its body may know of how it was created."""
@@ -56,6 +63,8 @@ class NewRun:
             facts["parent"] = self.parent_id
         if self.attributes:
             facts["attributes"] = self.attributes
+        if self.deadline is not None:
+            facts["deadline"] = self.deadline
         return Event(self.id, 1, RUN_CREATED, "", self.created_at, json.dumps(facts), self.input)
 
 

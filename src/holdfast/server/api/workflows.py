@@ -70,6 +70,7 @@ async def start_run(
         attributes=dict(asked.attributes),
         delay=asked.delay,
         key_policy=asked.key_policy,
+        timeout=asked.timeout,
     )
     return await started(engine, workflow, asked.input)
 

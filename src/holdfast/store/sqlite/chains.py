@@ -65,6 +65,7 @@ def succeed(tx: Transaction, event: Event) -> None:
         run_limit=run_limit,
         lane=lane,
         lane_limit=lane_limit,
+        timeout=old.timeout,
     )
     tx.execute(LEAVE, (new.id, old.id))
     creation.create(tx, new)

@@ -22,8 +22,9 @@ WHERE workflow = ? AND key = ? AND continued_as IS NULL AND replaced_by IS NULL
 BY_ID = "SELECT id FROM runs WHERE id = ?"
 INSERT = """
 INSERT INTO runs (id, workflow, version, key, parent_id, forked_from, status, due_at, created_at,
-                  run_limit, lane, lane_limit, admitted, first_message)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(id), 0) + 1 FROM messages))
+                  run_limit, lane, lane_limit, admitted, timeout, deadline, first_message)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+        (SELECT coalesce(max(id), 0) + 1 FROM messages))
 """
 
 
@@ -79,6 +80,8 @@ def insert_row(tx: Transaction, new: NewRun, forked_from: str | None) -> Status:
             new.lane,
             new.lane_limit,
             admitted,
+            new.timeout,
+            new.deadline,
         ),
     )
     set_attributes(tx, new.id, new.attributes)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from holdfast.errors import LeaseLost
 from holdfast.records import COMPLETIONS, Run, Worker
 from holdfast.store.base import Claim, Created, NewRun
-from holdfast.store.sqlite import concurrency, creation, projections, queries
+from holdfast.store.sqlite import concurrency, creation, deadlines, projections, queries
 from holdfast.store.sqlite.writer import Transaction
 
 LEASE = """
@@ -117,6 +117,8 @@ def create(tx: Transaction, new: NewRun, worker: Worker | None, now: Moment) -> 
         parent_id=new.parent_id,
         due_at=new.due_at,
         attributes=new.attributes,
+        timeout=new.timeout,
+        deadline=new.deadline,
     )
     if worker is None or status != "pending" or new.due_at > now.wall:
         return Created(run, existed=False)
@@ -154,6 +156,7 @@ def claim(
     now = moment.wall
     for gone in lost:
         _bury(tx, gone, now)
+    deadlines.wake_overdue(tx, workflows, limit, now)
     due = _next_suspect(tx, worker.id, workflows, now)
     for workflow in workflows:
         if len(due) < limit:
@@ -168,7 +171,10 @@ def claim(
 
 def _may_go_on(tx: Transaction, run_id: str, now: float) -> bool:
     """Whether a run that is due may be handed out: what was asked of it comes first."""
-    return projections.do_what_was_asked(tx, run_id, now) and concurrency.admit(tx, run_id)
+    if not projections.do_what_was_asked(tx, run_id, now):
+        return False
+    # One whose deadline has passed needs no place: nothing of it begins any more.
+    return deadlines.enforce(tx, run_id, now) or concurrency.admit(tx, run_id)
 
 
 def _next_suspect(
@@ -207,7 +213,8 @@ def _bury(tx: Transaction, worker_id: str, now: float) -> None:
 def _take(tx: Transaction, run: Run, worker: Worker, now: float) -> Claim:
     last = tx.last_seq.get(run.id) or tx.execute(LAST_SEQ, (run.id,)).fetchone()[0]
     fence, crashes, began = tx.execute(TAKE, (worker.id, last, now, now, run.id)).fetchone()
-    return Claim(replace(run, started_at=began), fence, crashes)
+    # RETURNING gives a whole number of seconds as an int, and events are hashed by their text.
+    return Claim(replace(run, started_at=float(began)), fence, crashes)
 
 
 def release(tx: Transaction, run_id: str, fence: int, due_at: float | None, now: float) -> bool:
@@ -234,4 +241,5 @@ def next_due(
     """When the next run that this worker could claim is due."""
     suspects = not has_suspect(connection, worker_id)
     found = [connection.execute(NEXT_DUE, (name, suspects)).fetchone() for name in workflows]
-    return min((row[0] for row in found if row is not None), default=None)
+    moments = [row[0] for row in found if row is not None]
+    return min([*moments, *deadlines.of_parked(connection, workflows)], default=None)

@@ -104,7 +104,7 @@ def write_unowned(
 # goes on with a run before what was asked of it is in its journal.
 
 
-def cancel(tx: Transaction, run: Run, at: float) -> None:
+def cancel(tx: Transaction, run: Run, at: float, facts: dict[str, Any] | None = None) -> None:
     """Cancel a run that has not ended: at once if it has nothing to clean up.
 
     Its body is told at the point where it stopped: nothing is begun but what it does because of
@@ -117,7 +117,8 @@ def cancel(tx: Transaction, run: Run, at: float) -> None:
         end_at_once(tx, run.id, at, {"requested_at": at})
     else:
         if not is_cancelling(tx, run.id):
-            write_unowned(tx, run.id, CANCEL_REQUESTED, at, {"held": _held(tx, run.id)})
+            held = {"held": _held(tx, run.id), **(facts or {})}
+            write_unowned(tx, run.id, CANCEL_REQUESTED, at, held)
         tx.execute(GO_ON, (at, run.id))
         tx.due = True
 

@@ -14,7 +14,7 @@ from holdfast.store.base import Page, RunFilter
 COLUMNS = """
 SELECT r.id, r.workflow, r.version, r.status, r.created_at, r.key, r.parent_id, r.forked_from,
   r.started_at, r.finished_at, r.due_at, r.owner, r.error,
-  r.continued_from, r.continued_as
+  r.continued_from, r.continued_as, r.timeout, r.deadline
 FROM runs r
 """
 GET = COLUMNS + "WHERE r.id = ?"
@@ -52,12 +52,14 @@ def get(connection: sqlite3.Connection, run_id: str) -> Run | None:
 
 def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Run:
     found = connection.execute(ATTRIBUTES, (row[0],)).fetchall()
-    *fields, continued_from, continued_as = row
+    *fields, continued_from, continued_as, timeout, deadline = row
     return Run(
         *fields,
         attributes={name: json.loads(value) for name, value in found},
         continued_from=continued_from,
         continued_as=continued_as,
+        timeout=timeout,
+        deadline=deadline,
     )
 
 

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from holdfast.errors import KeyUsed, NotFound, Refused
 from holdfast.records import (
+    CANCEL_REQUESTED,
+    CHILD_DROPPED,
     CHILD_ENDED,
     CHILD_STARTED,
     COMPLETIONS,
@@ -27,6 +29,7 @@ from holdfast.store.sqlite import (
     approvals,
     concurrency,
     creation,
+    deadlines,
     events,
     mailbox,
     projections,
@@ -99,13 +102,26 @@ def retry(tx: Transaction, run_id: str, at: float) -> None:
     tx.flush()
     history = events.load(tx.connection, run_id)
     void: list[int] = history[-1].facts.get("caused_by", [])
-    facts = {"void": void, "failed_seq": history[-1].seq}
-    projections.write_unowned(tx, run.id, RUN_RETRIED, at, facts)
+    _check_children_ended(tx, history, void)
+    _go_on_again(tx, run_id, history, void, at)
+
+
+def _go_on_again(
+    tx: Transaction, run_id: str, history: Sequence[Event], void: list[int], at: float
+) -> None:
+    """Let a run that has ended go on, as if the events in `void` had not been."""
+    facts: dict[str, Any] = {"void": void, "failed_seq": history[-1].seq}
+    deadline = deadlines.renew(tx, run_id, at)
+    if deadline is not None:
+        facts["deadline"] = deadline
+    projections.write_unowned(tx, run_id, RUN_RETRIED, at, facts)
     tx.execute(NOT_BEGUN, (run_id,))
     concurrency.enter(tx, run_id, at, at)
     for event in history:
         if event.seq in void and event.type == CHILD_ENDED:
             _retry_child(tx, event.facts["run_id"], at)
+    for child_id in _dropped_by(history, void):
+        _revive_child(tx, child_id, at)
     reopen(tx, run_id, [event for event in history if event.seq not in void])
     approvals.reopen(tx, run_id)
     updates.reopen(tx, run_id)
@@ -116,6 +132,44 @@ def _retry_child(tx: Transaction, child_id: str, at: float) -> None:
     child = queries.get(tx.connection, child_id)
     if child is not None and child.status == "failed":
         retry(tx, child_id, at)
+
+
+def _dropped_by(history: Sequence[Event], void: list[int]) -> list[str]:
+    """The children that were cancelled because their parent's time was over."""
+    cancels = [e.seq for e in history if e.seq in void and e.type == CANCEL_REQUESTED]
+    if not cancels:
+        return []
+    started = {e.facts["run"]["id"] for e in history if e.type == CHILD_STARTED}
+    dropped = [e for e in history if e.seq > cancels[0] and e.type == CHILD_DROPPED]
+    children = [str(e.facts["run_id"]) for e in dropped]
+    if history[-1].facts.get("at_once"):  # which has cancelled all that were waited for
+        closed = {e.key for e in history if e.type in COMPLETIONS}
+        waited = [e for e in history if e.type == CHILD_STARTED and e.key not in closed]
+        children += [str(e.facts["run"]["id"]) for e in waited]
+    return [child for child in dict.fromkeys(children) if child in started]
+
+
+def _check_children_ended(tx: Transaction, history: Sequence[Event], void: list[int]) -> None:
+    for child_id in _dropped_by(history, void):
+        child = queries.get(tx.connection, queries.newest(tx.connection, child_id))
+        if child is not None and not child.ended:
+            raise Refused(
+                f"{history[0].run_id} can't be retried yet: its child {child.id} was cancelled "
+                "with it, and has not ended",
+                hint="try again when it has, or terminate it",
+            )
+
+
+def _revive_child(tx: Transaction, child_id: str, at: float) -> None:
+    """A child that was cancelled with its parent goes on with it, from where it was."""
+    child = queries.get(tx.connection, queries.newest(tx.connection, child_id))
+    if child is None or child.status != "cancelled":
+        return
+    history = events.load(tx.connection, child.id)
+    lives = [e.seq for e in history if e.type == RUN_RETRIED]
+    began = lives[-1] if lives else 0
+    void = [e.seq for e in history if e.seq > began and e.type == CANCEL_REQUESTED]
+    _go_on_again(tx, child.id, history, void, at)
 
 
 def fork(tx: Transaction, new: NewRun, source: str, history: Sequence[Event]) -> str:
