@@ -127,6 +127,17 @@ class Instance(Protocol):
         """Count the highest memory anew from now on; whether that is possible."""
         ...
 
+    def freeze(self) -> bool:
+        """Stop every process of the sandbox from outside, whatever it does; False if that can't be.
+
+        May take a moment: not for an event loop.
+        """
+        ...
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        ...
+
     def kill(self) -> None:
         """End every process of the sandbox, at once."""
         ...

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.errors import SandboxFileError, SandboxGone
+from holdfast.errors import SandboxError, SandboxFileError, SandboxGone
 from holdfast.sandbox.inside import frames
 
 Listener = Callable[[frames.Header, bytes], None]
@@ -154,10 +154,12 @@ class Channel(asyncio.Protocol):
             raise file_error(answer)
         return answer, bytes(data)
 
-    async def stream(self, op: str, take: Callable[[bytes], None], **header: Any) -> None:
+    async def stream(
+        self, op: str, take: Callable[[bytes], None], *, idle: float, **header: Any
+    ) -> None:
         """Ask, and hand over the data that comes before the answer, piece by piece, in a thread.
 
-        No more is read from the sandbox than is being taken.
+        No more is read from the sandbox than is being taken; `idle` seconds of silence end it.
         """
         arrived: asyncio.Queue[tuple[frames.Header, bytes]] = asyncio.Queue()
 
@@ -169,7 +171,11 @@ class Channel(asyncio.Protocol):
         key = await self.post(op, header, b"", listen)
         try:
             while True:
-                answer, data = await arrived.get()
+                try:
+                    async with asyncio.timeout(idle):
+                        answer, data = await arrived.get()
+                except TimeoutError:
+                    raise SandboxError(f"the sandbox said nothing for {idle:.0f} s") from None
                 if answer["ev"] != "data":
                     break
                 await asyncio.to_thread(take, data)

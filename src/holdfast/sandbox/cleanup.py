@@ -55,6 +55,8 @@ def clean(folder: str, *, wait: float) -> None:
             record: dict[str, Any] = json.loads(file.read_text())
         except (OSError, ValueError):
             record = {}  # killed while writing it: its cgroup is found below, by name
+        for cgroup in record.get("cgroups", ()):
+            thaw(cgroup)  # what is frozen does not die
         kill(record)
         for cgroup in record.get("cgroups", ()):
             remove_cgroup(cgroup, wait=wait)
@@ -114,6 +116,25 @@ def remove_cgroup(path: str, *, wait: float) -> bool:
         _kill_all(path)
         time.sleep(pause)
         pause = min(pause * 2, 0.05)
+
+
+def thaw(path: str) -> None:
+    """Let the processes of a cgroup go on, if it can freeze any."""
+    for file, word in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+        set_word(f"{path}/{file}", word)
+
+
+def set_word(path: str, word: str) -> bool:
+    """Write to a file of the kernel's; False if there is none, or none for us."""
+    try:
+        fd = os.open(path, os.O_WRONLY)
+    except (FileNotFoundError, PermissionError):
+        return False
+    try:
+        os.write(fd, word.encode())
+    finally:
+        os.close(fd)
+    return True
 
 
 def _kill_all(path: str) -> None:

@@ -74,12 +74,18 @@ class Commands:
             new_id("cmd"), self._sandbox_id, argv, folder, datetime.now(UTC), **of_step()
         )
         watchdog: asyncio.TimerHandle | None = None
+        late = False
+
+        def expired() -> None:
+            nonlocal late
+            late = True
+            self._stop("a command's time limit passed and the sandbox did not end it")
 
         def started() -> None:
             nonlocal watchdog
             if limit is not None:
                 loop = asyncio.get_running_loop()
-                watchdog = loop.call_later(limit + _GRACE, self._agent_failed)
+                watchdog = loop.call_later(limit + _GRACE, expired)
             self._running[record.id] = record
             self._tell(lambda observer: observer.command_started(record))
 
@@ -95,7 +101,7 @@ class Commands:
             record.id,
             argv,
             self._channel,
-            self._judge(meter),
+            self._judge(meter, lambda: late),
             max_output=most,
             keep_latest=asked.keep_latest,
             on_stdout=asked.on_stdout,
@@ -137,10 +143,7 @@ class Commands:
             self._tell(lambda observer, ended=ended: observer.command_ended(ended))
         self._running.clear()
 
-    def _agent_failed(self) -> None:
-        self._stop("a command's time limit passed and the sandbox did not end it")
-
-    def _judge(self, meter: Meter) -> Judge:
+    def _judge(self, meter: Meter, late: Callable[[], bool]) -> Judge:
         before = meter.before
 
         def refine(ended: Ended, code: int | None) -> tuple[Ended, frozenset[Limit]]:
@@ -155,7 +158,7 @@ class Commands:
             return ended, frozenset(limits)
 
         def why_gone() -> Ended:
-            if self._why_stopped() == TIME_LIMIT:
+            if late() or self._why_stopped() == TIME_LIMIT:
                 return Ended.TIMED_OUT
             if self._instance.usage().memory_kills > before.memory_kills:
                 return Ended.OUT_OF_MEMORY

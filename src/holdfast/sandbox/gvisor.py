@@ -64,6 +64,12 @@ class GvisorInstance:
     def restart_peak(self) -> bool:
         return self.cgroup is not None and not self._gone and self.cgroup.restart_peak()
 
+    def freeze(self) -> bool:
+        return False  # only its own agent can read its files, and it would be frozen too
+
+    def thaw(self) -> None:
+        """It is never frozen."""
+
     def kill(self) -> None:
         """Kill everything of the container that runs on the host."""
         for path in self.cgroup.paths[:1] if self.cgroup else ():

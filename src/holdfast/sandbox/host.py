@@ -20,6 +20,7 @@ from holdfast import session
 from holdfast.errors import NotFound, SandboxUnavailable, UsageError
 from holdfast.ids import new_id
 from holdfast.sandbox import cleanup
+from holdfast.sandbox.admission import Turns
 from holdfast.sandbox.base import Backend, Instance, Isolation, Probe, Standing
 from holdfast.sandbox.control import ControlServer
 from holdfast.sandbox.egress.authority import Authority
@@ -31,7 +32,13 @@ from holdfast.sandbox.pool import Pool
 from holdfast.sandbox.probes import Probes
 from holdfast.sandbox.recording import StoreObserver
 from holdfast.sandbox.runtimes import DEFAULT_PACKAGES
-from holdfast.sandbox.settings import DEFAULT_POOL, BackendName, IsolationName, load
+from holdfast.sandbox.settings import (
+    DEFAULT_MOST,
+    DEFAULT_POOL,
+    BackendName,
+    IsolationName,
+    load,
+)
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder, default_state
 
@@ -62,7 +69,12 @@ class Host:
         use_cgroups: bool = True,
         backend: BackendName = "auto",
         min_isolation: IsolationName | None = None,
+        max_sandboxes: int = DEFAULT_MOST,
     ) -> None:
+        if max_sandboxes < 1:
+            raise UsageError(f"max_sandboxes={max_sandboxes} leaves none", hint="at least 1")
+        self._places = Turns(max_sandboxes)
+        self._making = Turns(max(4, 2 * (os.cpu_count() or 1)))
         self._preferred: BackendName = backend
         self._floor = min_isolation
         self.state = Path(state) if state is not None else default_state()
@@ -165,12 +177,39 @@ class Host:
 
     async def launch(self, backend: Backend, spec: Spec) -> Instance:
         """A fresh instance, from the pool if one is ready."""
-        if self.closed:
-            raise SandboxUnavailable("this host is closed")
-        pool = self._pool(backend)
-        instance = pool.take(spec) or await backend.create(new_id("sbx"), spec)
+        if self._places.full:
+            log.warning(
+                "%d sandboxes run, as many as [sandbox] max_sandboxes allows; %d wait for a place",
+                self._places.most,
+                self._places.waiting + 1,
+            )
+        await self._places.take()
+        try:
+            if self.closed:
+                raise SandboxUnavailable("this host is closed")
+            pool = self._pool(backend)
+            instance = pool.take(spec) or await self._create(backend, spec)
+        except BaseException:
+            self._places.give_back()
+            raise
         asyncio.get_running_loop().call_later(_REFILL_AFTER, pool.refill, spec)
         return instance
+
+    async def _create(self, backend: Backend, spec: Spec) -> Instance:
+        await self._making.take()
+        try:
+            return await backend.create(new_id("sbx"), spec)
+        finally:
+            self._making.give_back()
+
+    @property
+    def waiting(self) -> int:
+        """How many callers wait for a sandbox: for a place, or for those before them."""
+        return self._places.waiting + self._making.waiting
+
+    def make_room(self) -> None:
+        """A sandbox that was launched is no more: the next who waits may have its place."""
+        self._places.give_back()
 
     def _pool(self, backend: Backend) -> Pool:
         if backend.name not in self._pools:
@@ -269,6 +308,7 @@ def default_host() -> Host:
             pool=settings.pool,
             backend=settings.backend,
             min_isolation=settings.min_isolation,
+            max_sandboxes=settings.max_sandboxes,
         )
         _default.observers.append(StoreObserver())
         atexit.register(_default.close)

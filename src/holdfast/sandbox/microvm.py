@@ -53,6 +53,12 @@ class MicrovmInstance:
     def restart_peak(self) -> bool:
         return False
 
+    def freeze(self) -> bool:
+        return False
+
+    def thaw(self) -> None:
+        """It is never frozen from here."""
+
     def kill(self) -> None:
         """Done by `destroy`: machines are ended by a call that must be waited for."""
 

@@ -43,6 +43,12 @@ class RemoteInstance:
     def restart_peak(self) -> bool:
         return False
 
+    def freeze(self) -> bool:
+        return False
+
+    def thaw(self) -> None:
+        """It is never frozen from here."""
+
     def kill(self) -> None:
         """Asked for by `stop`, through the process that holds it."""
 

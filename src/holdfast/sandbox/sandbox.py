@@ -141,6 +141,7 @@ class Sandbox:
             channel = await Channel.open(instance.channel)
         except BaseException:
             await asyncio.shield(instance.destroy())
+            service.make_room()
             raise
         sandbox = cls(service, chosen, instance, channel, spec)
         try:
@@ -302,6 +303,7 @@ class Sandbox:
         """Put on record that it is no more, whoever ended it; once."""
         if self.host.sandboxes.pop(self.id, None) is None:
             return
+        self.host.make_room()
         now = datetime.now(UTC)
         self._commands.write_off(now)
         self._stopped_because = self._stopped_because or because

@@ -10,6 +10,7 @@ from holdfast.durations import seconds
 
 BackendName = Literal["auto", "namespace", "gvisor", "microvm"]
 DEFAULT_POOL = 2
+DEFAULT_MOST = 256
 IsolationName = Literal["namespace", "gvisor", "microvm"]
 
 
@@ -22,6 +23,8 @@ class SandboxSettings:
     """Never less than this, whatever works here."""
     pool: int = DEFAULT_POOL
     """Sandboxes kept ready."""
+    max_sandboxes: int = DEFAULT_MOST
+    """How many of this process may run at a time; further ones wait for their turn."""
     dir: str | None = None
     """Where their files, snapshots and leases are."""
     keep_records: str | None = None

@@ -15,7 +15,8 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +30,7 @@ from holdfast.sandbox.inside import frames
 from holdfast.sandbox.inside.archive import DEEPEST, ROOTS
 from holdfast.sandbox.namespace import uids
 from holdfast.sandbox.namespace.view import UID
-from holdfast.sandbox.spec import Spec
+from holdfast.sandbox.spec import Limits, Spec
 
 _DEEPEST = 128
 _OPAQUE = "user.overlay.opaque"
@@ -102,11 +103,16 @@ def _read(path: Path, state: Path) -> Snapshot:
 
 
 def keep(
-    state: Path, upper: int, below: tuple[str, ...], sandbox_id: str, owner: int | None
+    state: Path,
+    upper: int,
+    below: tuple[str, ...],
+    sandbox_id: str,
+    owner: int | None,
+    limits: Limits,
 ) -> Snapshot:
     """Copy a writable layer (a folder's descriptor) to disk, whole or not at all."""
     with Draft(state, sandbox_id) as draft:
-        size = _Copy(owner).tree(upper, draft.layer)
+        size = _Copy(owner, limits).tree(upper, draft.layer)
         parents = tuple(Path(layer).parent.name for layer in below)
         return draft.finish("namespace", size, parents)
 
@@ -148,8 +154,9 @@ class Draft:
 class _Copy:
     """Copies a tree by descriptors, from one folder to another."""
 
-    def __init__(self, owner: int | None) -> None:
+    def __init__(self, owner: int | None, limits: Limits) -> None:
         self._owner = owner
+        self._most, self._entries = limits.disk, 2 * limits.inodes
         self._links: dict[int, str] = {}
         self._size = 0
 
@@ -164,6 +171,9 @@ class _Copy:
         for name, info in _entries(source):
             path = f"{target}/{name}"
             mode = info.st_mode
+            self._entries -= 1
+            if self._entries < 0:
+                raise _grows("files")
             if stat.S_ISDIR(mode):
                 inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=source)
                 try:
@@ -203,10 +213,15 @@ class _Copy:
             try:
                 os.ftruncate(out, info.st_size)
                 for start, end in _data(fd, info.st_size):
-                    self._size += end - start
                     place = os.lseek(out, start, os.SEEK_SET)
                     while place < end:
-                        place += os.sendfile(out, fd, place, min(_COPY, end - place))
+                        sent = os.sendfile(out, fd, place, min(_COPY, end - place))
+                        if not sent:
+                            break  # it was cut meanwhile; the rest is a hole
+                        place += sent
+                        self._size += sent
+                        if self._size > self._most:
+                            raise _grows("bytes")
             finally:
                 os.close(out)
         finally:
@@ -220,6 +235,13 @@ class _Copy:
         if not stat.S_ISLNK(info.st_mode):
             os.chmod(path, stat.S_IMODE(info.st_mode) & 0o1777)
         os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns), follow_symlinks=False)
+
+
+def _grows(what: str) -> SandboxError:
+    return SandboxError(
+        f"the sandbox has more {what} than it may: they changed while they were copied",
+        hint="stop what writes in it before taking a snapshot",
+    )
 
 
 def _entries(folder: int) -> Iterator[tuple[str, os.stat_result]]:
@@ -237,7 +259,12 @@ def _data(fd: int, size: int) -> Iterator[tuple[int, int]]:
             if error.errno == errno.ENXIO:
                 return
             raise
-        place = os.lseek(fd, start, os.SEEK_HOLE)
+        try:
+            place = os.lseek(fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # cut meanwhile
+                return
+            raise
         yield start, place
 
 
@@ -352,6 +379,8 @@ def _nothing() -> None:
     """What is left to do for a file that is none."""
 
 
+_PAUSE_LIMIT = 30.0
+_SILENCE = 60.0  # an agent that is reading has something to tell sooner
 _PACKING = ("gvisor",)
 """Backends whose files only the agent can reach, and that can start from what it tells."""
 
@@ -364,30 +393,53 @@ async def take_snapshot(
         raise SandboxError(
             f"backend {backend!r} can't take snapshots", hint="namespace and gvisor can"
         )
-    await channel.request("pause")
-    try:
+    async with _still(instance, channel):
         if instance.upper is None:
             return await _told(state, backend, instance.id, channel, spec)
         owner = uids.FIRST if os.geteuid() == 0 else None
-        return await asyncio.to_thread(keep, state, instance.upper, spec.layers, instance.id, owner)
+        return await asyncio.to_thread(
+            keep, state, instance.upper, spec.layers, instance.id, owner, spec.limits
+        )
+
+
+@asynccontextmanager
+async def _still(instance: Instance, channel: Channel) -> AsyncGenerator[None]:
+    """Its processes do not run: frozen from outside, or else stopped by a signal.
+
+    A signal does not hold what wakes itself by a timer; what is copied is bounded all the same.
+    """
+    if await asyncio.to_thread(instance.freeze):
+        try:
+            yield
+        finally:
+            instance.thaw()
+        return
+    try:
+        async with asyncio.timeout(_PAUSE_LIMIT):
+            await channel.request("pause")
+    except TimeoutError:
+        raise SandboxError(f"{instance.id} did not pause within {_PAUSE_LIMIT:.0f} s") from None
+    try:
+        yield
     finally:
-        await asyncio.shield(channel.request("resume"))
+        channel.tell("resume")
 
 
 async def _told(state: Path, backend: str, id: str, channel: Channel, spec: Spec) -> Snapshot:
     """Whole, not what differs from the one below: the agent sees only the whole."""
     limits = spec.limits
     with Draft(state, id) as draft:
-        # Each of the roots may be filled, and started from a snapshot that was.
-        most = 2 * len(ROOTS)
+        # Each of the roots may be filled, as far as its memory goes, over what it started from.
+        below = sum(_read(Path(layer).parent / "meta.json", state).size for layer in spec.layers)
+        most = min(len(ROOTS) * limits.disk, limits.memory) + below
         unpacker = Unpacker(
             draft.layer,
             owner=UID,
-            most_bytes=most * limits.disk,
-            most_entries=most * max(limits.inodes, 1 << 20),
+            most_bytes=most,
+            most_entries=2 * len(ROOTS) * max(limits.inodes, 1 << 20),
         )
         try:
-            await channel.stream("pack", unpacker.take)
+            await channel.stream("pack", unpacker.take, idle=_SILENCE)
             size = await asyncio.to_thread(unpacker.finish)
         finally:
             unpacker.close()

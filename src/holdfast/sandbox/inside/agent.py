@@ -10,6 +10,7 @@ import errno
 import os
 import select
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -61,15 +62,16 @@ class Agent:
         self._wake_on_child()
 
     def _wake_on_child(self) -> None:
-        wake, write_end = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(write_end, False)
-        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        # Sockets: a pipe of ours somebody inside might open by /proc, and read what is for us.
+        self._wake, self._woken = socket.socketpair()
+        for end in (self._wake, self._woken):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _do_nothing)
         # The first process of a pid namespace gets no signal it has no handler for.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        self.watch(wake, read=self._reap)
+        self.watch(self._woken.fileno(), read=self._reap)
 
     def watch(self, fd: int, *, read: Watcher | None = None, write: Watcher | None = None) -> None:
         """Call back when `fd` can be read or written."""

@@ -23,6 +23,8 @@ def write(path: str, data: bytes, *, append: bool, mode: int | None) -> None:
     parent = os.path.dirname(path)
     if parent:
         os.makedirs(parent, exist_ok=True)
+    if append and mode is not None and not mode & 0o200 and not os.path.islink(path):
+        os.chmod(path, mode | 0o200)  # its first piece made it read-only
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     flags |= os.O_APPEND if append else os.O_TRUNC
     try:

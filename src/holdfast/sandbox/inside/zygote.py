@@ -34,6 +34,7 @@ _AT_START = {
 
 
 _kept: list[object] = []
+_MOST_LOOKED_AT = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,49 @@ def plan(
     if any(env.get(name) != value for name, value in _AS_STARTED.items()):
         return None
     if argv[1] in ("-c", "-m"):
-        if len(argv) < 3:
+        if len(argv) < 3 or _shadowed(cwd, env, thorough=argv[1] == "-m"):
             return None
         return "code" if argv[1] == "-c" else "module"
     path = argv[1]
     if path.startswith("-") or not path.endswith(".py"):
         return None
-    return "file" if os.path.isfile(os.path.join(cwd, path)) else None
+    path = os.path.join(cwd, path)
+    if not os.path.isfile(path) or _shadowed(os.path.dirname(os.path.realpath(path)), env):
+        return None
+    return "file"
+
+
+def _shadowed(folder: str, env: dict[str, str], *, thorough: bool = False) -> bool:
+    """Whether the program's own files have a module we have loaded already under the same name.
+
+    It would get ours instead of its own: only a fresh interpreter gets that right. What is
+    imported may also lie below (`tests/`, `src/`), so that is looked at too; `thorough` says what
+    to make of more files than can be looked at while somebody waits.
+    """
+    left = _MOST_LOOKED_AT if thorough else _MOST_LOOKED_AT // 10
+    waiting = [folder, *(entry for entry in env.get("PYTHONPATH", "").split(":") if entry)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop(0)) as entries:
+                for entry in entries:
+                    left -= 1
+                    if left < 0:
+                        return thorough
+                    name, _, kind = entry.name.partition(".")
+                    if name.startswith("__"):
+                        continue
+                    if name in sys.modules and (
+                        kind in ("py", "pyc")
+                        or kind.endswith("so")
+                        or (not kind and os.path.isfile(f"{entry.path}/__init__.py"))
+                    ):
+                        return True
+                    below = not kind and name != "node_modules"
+                    if below and entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError:
+            continue  # not there, or not ours to read: nothing is imported from it either
+    return False
 
 
 def run(script: Program) -> NoReturn:

@@ -8,15 +8,21 @@ rlimits and passes the words on.
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.sandbox.base import Usage
+from holdfast.sandbox.cleanup import set_word
 from holdfast.sandbox.spec import Limits
 
 CONTROLLERS = ("memory", "pids", "cpu")
 _COUNTING = "cpuacct"
 """Version 1 counts time in a controller of its own, often mounted with `cpu`; it limits nothing."""
+_FREEZER = "freezer"
+"""Version 1 stops processes by a controller of its own; every cgroup of version 2 can."""
+_BESIDES = (_COUNTING, _FREEZER)
+_FREEZE_LIMIT = 10.0
 _PERIOD = 100_000
 _ONLY_WITH_SWAP = ("memory.memsw.limit_in_bytes", "memory.swap.max")
 """Files a kernel without accounting of swap does not have."""
@@ -109,6 +115,32 @@ class Cgroup:
             return False
         return True
 
+    def freeze(self) -> bool:
+        """Stop every process in it; False where the kernel can't, or did not within a while."""
+        file, word, state, frozen = self._freezer("FROZEN", "1")
+        if not set_word(file, word):
+            return False
+        deadline = time.monotonic() + _FREEZE_LIMIT
+        while frozen not in Path(state).read_text().splitlines():
+            if time.monotonic() > deadline:
+                self.thaw()
+                return False
+            time.sleep(0.001)
+        return True
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        file, word, _, _ = self._freezer("THAWED", "0")
+        set_word(file, word)
+
+    def _freezer(self, first: str, second: str) -> tuple[str, str, str, str]:
+        """The file and the word for it, and where and how its success is told."""
+        if self.version == 2:
+            folder = self.folders["pids"]
+            return f"{folder}/cgroup.freeze", second, f"{folder}/cgroup.events", f"frozen {second}"
+        file = f"{self.folders.get(_FREEZER, '/nonexistent')}/freezer.state"
+        return file, first, file, first
+
     def close(self) -> None:
         """Let go of what counts the peak."""
         if self._peak >= 0:
@@ -156,7 +188,7 @@ class Cgroup:
 
 
 def _settings(version: int, controller: str, limits: Limits) -> list[tuple[str, str]]:
-    if controller == _COUNTING:
+    if controller in _BESIDES:
         return []
     quota = max(1000, int(limits.cpus * _PERIOD))
     if controller == "pids":
@@ -179,8 +211,8 @@ def find(
     """Make this host process's cgroups, in whichever version has the controllers."""
     mounts = _mounts(Path(mountinfo).read_text())
     places = _own_places(Path(own).read_text())
-    first = {c: mounts[c] for c in (*CONTROLLERS, _COUNTING) if c in mounts}
-    if first.keys() - {_COUNTING}:
+    first = {c: mounts[c] for c in (*CONTROLLERS, *_BESIDES) if c in mounts}
+    if first.keys() - {*_BESIDES}:
         return _version_1(name, first, places)
     if "" in mounts:
         return _version_2(name, mounts[""], places.get("", "/"))
@@ -197,7 +229,7 @@ def _mounts(mountinfo: str) -> dict[str, str]:
         if kind == "cgroup2":
             found[""] = place
         elif kind == "cgroup":
-            known = (*CONTROLLERS, _COUNTING)
+            known = (*CONTROLLERS, *_BESIDES)
             found |= {c: place for c in options.split(",") if c in known}
     return found
 
@@ -213,7 +245,7 @@ def _own_places(text: str) -> dict[str, str]:
 
 def _version_1(name: str, mounts: dict[str, str], places: dict[str, str]) -> Cgroups:
     groups = Cgroups(1, {})
-    for controller in (*CONTROLLERS, _COUNTING):
+    for controller in (*CONTROLLERS, *_BESIDES):
         if controller not in mounts:
             groups.missing[controller] = "the controller is not mounted"
             continue
@@ -226,7 +258,8 @@ def _version_1(name: str, mounts: dict[str, str], places: dict[str, str]) -> Cgr
             groups.missing[controller] = f"{parent} can't be made: {error.strerror}"
         else:
             groups.parents[controller] = parent
-    groups.missing.pop(_COUNTING, None)  # what is not counted is unknown, and nothing is unlimited
+    for each in _BESIDES:  # without these nothing is unlimited
+        groups.missing.pop(each, None)
     return groups
 
 
