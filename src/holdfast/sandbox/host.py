@@ -23,7 +23,6 @@ from holdfast.sandbox import cleanup
 from holdfast.sandbox.admission import Turns
 from holdfast.sandbox.base import Backend, Instance, Isolation, Probe, Standing
 from holdfast.sandbox.control import ControlServer
-from holdfast.sandbox.egress.authority import Authority
 from holdfast.sandbox.gvisor import GvisorBackend
 from holdfast.sandbox.microvm import MicrovmBackend
 from holdfast.sandbox.namespace.backend import NamespaceBackend
@@ -43,6 +42,7 @@ from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder, default_state
 
 if TYPE_CHECKING:
+    from holdfast.sandbox.egress.authority import Authority
     from holdfast.sandbox.sandbox import Sandbox
 
 log = logging.getLogger("holdfast")
@@ -233,6 +233,9 @@ class Host:
     def authority(self) -> Authority:
         """Who vouches, inside sandboxes only, for hosts whose requests get headers."""
         if self._authority is None:
+            # Only now: few hosts need it, and it takes a moment to load.
+            from holdfast.sandbox.egress.authority import Authority
+
             self._authority = Authority()
         return self._authority
 

@@ -16,15 +16,17 @@ import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from holdfast.records.sandboxes import EgressRecord
 from holdfast.sandbox.base import Listeners
 from holdfast.sandbox.egress import addresses, http, names, protocol_detection, tls
 from holdfast.sandbox.egress.attempts import Attempts, PacketReader
-from holdfast.sandbox.egress.authority import Authority
 from holdfast.sandbox.egress.protocol_detection import Opening
 from holdfast.sandbox.network import AllowedHost, Network
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.egress.authority import Authority
 
 _FIRST_NAME = int(ipaddress.IPv4Address("127.64.0.1"))
 _MOST_NAMES = 65536

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from holdfast.sandbox.egress.authority import Authority
 from holdfast.sandbox.namespace.view import HOME
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.egress.authority import Authority
 
 _SYSTEM = "/etc/ssl/certs/ca-certificates.crt"
 _BUNDLE = f"{HOME}/.holdfast/certificates.pem"
