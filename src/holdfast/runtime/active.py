@@ -212,6 +212,7 @@ class ActiveRun:
                 self._journal,
                 self._began_at,
                 self.engine.settings.max_payload,
+                self.engine.body_watch,
             )
             self._execution = execution
             execution.replay()

@@ -32,6 +32,7 @@ from holdfast.runtime.loop import keep_generators
 from holdfast.runtime.notifications import Watchers
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.threads import Threads
+from holdfast.runtime.watchdog import BodyWatch, Watchdog
 from holdfast.store.base import Change, Claim, Created, NewRun, Store
 
 log = logging.getLogger("holdfast")
@@ -85,13 +86,15 @@ class Engine:
         self._claiming = True
         self._mail = False
         # By the steady clock, all of them: a wall clock that is set back must not stop us.
-        self._renew_at = 0.0
+        self.renew_at = 0.0
+        """When the lease is to be renewed next; 0 until it was for the first time."""
         self._look_at = 0.0
         self._offset = offset(self.clock)
         self._due: float | None = None
         """When the next unowned run is due."""
         self._prod = asyncio.Event()
         self._tending: asyncio.Task[None] | None = None
+        self._watchdog: Watchdog | None = None
         self._resting = False
         self._closing = False
         self._letting_go: dict[str, asyncio.Task[None]] = {}
@@ -105,15 +108,20 @@ class Engine:
         self.callback_context = contextvars.Context()
         self.store.on_change = self._changed
         await self.store.open()
+        self.body_watch = BodyWatch()
         if self.works:
             guard.install()
             keep_generators()
+            if isinstance(self.clock, SystemClock):  # other clocks do not follow a thread's time
+                self._watchdog = Watchdog(self, self.body_watch)
             self._tending = asyncio.get_running_loop().create_task(self._tend_forever())
 
     async def close(self, grace: float = 0.0) -> None:
         """Give every run back and close the store; steps have `grace` seconds to finish."""
         self._closing = True
         self._prod.set()
+        if self._watchdog is not None:
+            await self._watchdog.stop()
         if self._tending is not None:
             await asyncio.wait({self._tending})
         steps = [step for run in self.runs.values() for step in run.steps_under_way]
@@ -294,7 +302,7 @@ class Engine:
             timer.cancel()
 
     def _next_moment(self) -> float:
-        moments = [self._look_at, self._renew_at]
+        moments = [self._look_at, self.renew_at]
         if self._idle:
             moments.append(min(self._idle.values()) + self.settings.idle_seconds)
         return min(moments)
@@ -305,8 +313,8 @@ class Engine:
         if self._mail:
             self._mail = False
             await self._fetch_mail()
-        if now >= self._renew_at:  # without runs, too: it is by its lease that we are listed
-            self._renew_at = self._next_renewal()
+        if now >= self.renew_at:  # without runs, too: it is by its lease that we are listed
+            self.renew_at = self._next_renewal()
             await self.store.renew(self.me)
         await self._give_back_idle(now)
         await self._take_up_claimed()

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 from holdfast.errors import NotInWorkflow, RunError
 from holdfast.runtime import guard
 from holdfast.runtime.interrupts import is_ctrl_c
+from holdfast.runtime.watchdog import BodyInterrupted, BodyWatch
 
 SPIN_LIMIT = 1_000_000
 """Callbacks in one go, without anything from outside, that make a body a busy loop."""
@@ -81,9 +82,14 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     """See the module's text. `owner` is whatever drives it; bodies find it through the loop."""
 
     def __init__(
-        self, owner: Any, set_timer: Callable[[float, WorkflowTimer], None], salt: int
+        self,
+        owner: Any,
+        set_timer: Callable[[float, WorkflowTimer], None],
+        salt: int,
+        watch: BodyWatch | None = None,
     ) -> None:
         self.owner = owner
+        self._watch = watch or BodyWatch()
         self.tasks: list[WorkflowTask] = []
         self.problems: list[BaseException] = []
         """Errors in plain callbacks, which nobody awaits."""
@@ -107,25 +113,35 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def run_until_blocked(self) -> None:
         """Run everything that is ready, and what becomes ready by that, until nothing is."""
-        ready = self._ready
-        budget = SPIN_LIMIT
         outside = self._enter()
         try:
-            while ready:
-                handle = ready.popleft()
-                if not handle.cancelled():
-                    try:
-                        handle._run()
-                    except (SystemExit, KeyboardInterrupt) as error:
-                        self._contain(error)
-                budget -= 1
-                if budget == 0:
-                    raise RunError(
-                        f"the workflow ran {SPIN_LIMIT:,} callbacks without waiting for anything",
-                        hint="it seems to be a busy loop: wait with sleep, an event or a step",
-                    )
+            try:
+                self._run_ready()
+            finally:
+                stopped = self._watch.leave()
+        except BodyInterrupted:
+            stopped = self._watch.leave()
         finally:
             self._leave(outside)
+        if stopped is not None:
+            raise stopped.error()
+
+    def _run_ready(self) -> None:
+        ready, watch = self._ready, self._watch
+        budget = SPIN_LIMIT
+        while ready and watch.stopped is None:
+            handle = ready.popleft()
+            if not handle.cancelled():
+                try:
+                    handle._run()
+                except (SystemExit, KeyboardInterrupt) as error:
+                    self._contain(error)
+            budget -= 1
+            if budget == 0:
+                raise RunError(
+                    f"the workflow ran {SPIN_LIMIT:,} callbacks without waiting for anything",
+                    hint="it seems to be a busy loop: wait with sleep, an event or a step",
+                )
 
     def _contain(self, error: SystemExit | KeyboardInterrupt) -> None:
         """Keep what asyncio lets end the whole program within the run that raised it."""
@@ -138,6 +154,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Make the body's surroundings: this loop is the running one, real I/O is refused."""
         outside = (asyncio._get_running_loop(), guard.enter())  # pyright: ignore[reportPrivateUsage]
         asyncio._set_running_loop(self)  # pyright: ignore[reportPrivateUsage]
+        self._watch.enter(self)
         return outside
 
     @staticmethod
@@ -173,12 +190,17 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._ready.clear()
         outside = self._enter()
         try:
-            for task in self.tasks:
-                task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]
-                if not task.done():
-                    _unwind(task)
-                elif not task.cancelled():
-                    task.exception()  # looked at: asyncio need not report it
+            try:
+                for task in self.tasks:
+                    task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]
+                    if not task.done():
+                        _unwind(task)
+                    elif not task.cancelled():
+                        task.exception()  # looked at: asyncio need not report it
+            finally:
+                self._watch.leave()
+        except BodyInterrupted:
+            self._watch.leave()
         finally:
             self._leave(outside)
         self.tasks.clear()

@@ -51,6 +51,7 @@ from holdfast.runtime.continuation import ContinueAsNew
 from holdfast.runtime.definitions import Step, Workflow
 from holdfast.runtime.history import History, is_mark
 from holdfast.runtime.loop import WorkflowLoop, WorkflowTask, WorkflowTimer
+from holdfast.runtime.watchdog import BodyWatch
 from holdfast.session import Caller, set_caller
 from holdfast.store.sqlite.mailbox import END_OF
 
@@ -108,6 +109,7 @@ class Execution:
         journal: Sequence[Event],
         began_at: float,
         max_payload: int = MAX_BYTES,
+        watch: BodyWatch | None = None,
     ) -> None:
         self.workflow = workflow
         self._max_payload = max_payload
@@ -130,7 +132,7 @@ class Execution:
         facts = journal[0].facts
         self._seed: str = facts["seed"]
         salt = hashlib.blake2b(self._seed.encode(), digest_size=6).digest()
-        self.loop = WorkflowLoop(self, self._set_timer, int.from_bytes(salt, "big") << 8)
+        self.loop = WorkflowLoop(self, self._set_timer, int.from_bytes(salt, "big") << 8, watch)
         self.loop.advance(began_at)
         self.context = run_context.of_journal(journal[0], workflow.name, began_at)
         """What the run knows about itself; see `run_context`."""

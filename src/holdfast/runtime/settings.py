@@ -28,6 +28,11 @@ class Settings:
     step_timeout: float | None = None
     """The limit of each attempt of a step that has no `timeout` of its own, in seconds; a
     workflow's `step_timeout` goes before it."""
+    body_seconds: float = 10.0
+    """How long a body may compute in one go, in seconds of its own processor time, before it is
+    interrupted and its run parked: bodies decide what to do, steps do it."""
+    stall_seconds: float = 600.0
+    """How long a step may hold the worker's event loop up before its lease is left to run out."""
     cleanup_seconds: float = 30.0
     """How long the `finally` blocks of a run may take whose deadline has passed."""
     threads: int = 32

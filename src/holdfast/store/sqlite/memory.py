@@ -16,7 +16,7 @@ from typing import TypeVar
 from holdfast.clock import Clock
 from holdfast.store.sqlite import schema
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.writer import InlineWriter
+from holdfast.store.sqlite.writer import InlineWriter, Transaction
 
 T = TypeVar("T")
 
@@ -73,6 +73,9 @@ class MemoryStore(SqliteStore):
         for other in self._database.stores:
             if other is not self:
                 other.wake()
+
+    def _write_apart(self, operation: Callable[[Transaction], None]) -> None:
+        """There is no other thread here: nobody else could want the runs meanwhile."""
 
     def _keep_mark(self, mark: str) -> None:
         """There is no file beside this one."""

@@ -35,7 +35,7 @@ from holdfast.store.sqlite import (
     updates,
 )
 from holdfast.store.sqlite.wake import Wake
-from holdfast.store.sqlite.writer import ThreadWriter, Transaction, Writer
+from holdfast.store.sqlite.writer import ThreadWriter, Transaction, Writer, commit
 
 T = TypeVar("T")
 
@@ -113,6 +113,24 @@ class SqliteStore:
             raise StoreError(f"{self.name} is closed")
         self._writer.submit(operation, done)
 
+    def _write_apart(self, operation: Callable[[Transaction], None]) -> None:
+        """Write from another thread while the loop, which the writer speaks to, is held up."""
+        errors: list[HoldfastError] = []
+
+        def done(_value: None, error: HoldfastError | None) -> None:
+            if error is not None:
+                errors.append(error)
+
+        connection = schema.connect(self.path)
+        try:
+            for tell, value, error in commit(connection, [(operation, done)], self.path)[0]:
+                tell(value, error)
+        finally:
+            connection.close()
+        self._tell_others()
+        if errors:
+            raise errors[0]
+
     async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         if self._writer is None:
             raise StoreError(f"{self.name} is closed")
@@ -169,6 +187,16 @@ class SqliteStore:
     def _keep_mark(self, mark: str) -> None:
         """How far the store has come, beside it; this process's stores in memory have no such."""
         schema.keep_mark(self.path, mark)
+
+    def renew_apart(self, worker: Worker) -> None:
+        self._write_apart(lambda tx: leases.lease(tx, worker, self._moment()))
+
+    def park_apart(self, run_id: str, fence: int, facts: dict[str, Any], at: float) -> None:
+        def operation(tx: Transaction) -> None:
+            leases.check_fence(tx, run_id, fence)
+            run_control.park(tx, run_id, facts, at)
+
+        self._write_apart(operation)
 
     async def keep_due(self, before: float) -> None:
         await self._write(lambda tx: leases.keep_due(tx, before, self._clock.now()))
