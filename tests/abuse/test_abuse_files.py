@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.errors import Refused, SandboxError, SandboxFileError
 from holdfast.sandbox.snapshots import get_snapshot, keep
+from holdfast.sandbox.spec import Limits
 from sandbox.support import create, shared_host
 
 
@@ -253,7 +254,7 @@ def test_a_layer_is_copied_without_following_links(
     (upper / "workspace/out").symlink_to(path)
     fd = os.open(upper, os.O_RDONLY)
     try:
-        kept = keep(tmp_path, fd, (), "sbx_x", None)
+        kept = keep(tmp_path, fd, (), "sbx_x", None, Limits())
     finally:
         os.close(fd)
     assert (kept.folder / "layer/workspace/out").is_symlink()

@@ -376,3 +376,13 @@ def test_the_example_runs(sandbox_state: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "1 passed" in done.stdout and "an endless loop: timed_out" in done.stdout
+
+
+def test_the_errors_of_the_reference_can_be_imported_from_the_sandbox() -> None:
+    import holdfast.errors
+    from holdfast import sandbox
+
+    for name in ("CommandNotStarted", "SandboxError", "SandboxFileError", "SandboxGone"):
+        assert getattr(sandbox, name) is getattr(holdfast.errors, name)
+    for name in ("SandboxUnavailable", "SourceError"):
+        assert getattr(sandbox, name) is getattr(holdfast.errors, name)

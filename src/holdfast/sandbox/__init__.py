@@ -10,6 +10,14 @@ observer.py, recording.py   who is told    registries/              where packag
 
 from typing import TYPE_CHECKING
 
+from holdfast.errors import (
+    CommandNotStarted,
+    SandboxError,
+    SandboxFileError,
+    SandboxGone,
+    SandboxUnavailable,
+    SourceError,
+)
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AllowedHost",
     "Command",
+    "CommandNotStarted",
     "CommandResult",
     "Ended",
     "FileInfo",
@@ -38,7 +47,12 @@ __all__ = [
     "Observer",
     "Output",
     "Sandbox",
+    "SandboxError",
+    "SandboxFileError",
+    "SandboxGone",
+    "SandboxUnavailable",
     "Snapshot",
+    "SourceError",
     "StoreObserver",
     "default_host",
 ]
