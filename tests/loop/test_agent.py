@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from pydantic import BaseModel
 
 from holdfast import Unfinished, UsageError, open_engine, sleep, start, step, workflow
 from holdfast.gateway import Say, ScriptedModel
-from holdfast.loop import Agent, AgentResult, has_called, tool
+from holdfast.loop import Agent, AgentResult, has_called, repeating, tool
+from holdfast.runtime.settings import Settings
 from holdfast.testing import Harness
 
 
@@ -279,3 +280,137 @@ def test_a_function_that_takes_anything_is_refused():
 
     with pytest.raises(UsageError, match="by name"):
         tool(anything)
+
+
+# --- what can't be shown, null, deep arguments, repetition ---------------------------------------
+
+
+class NotStorable:
+    """Neither JSON nor anything that can be made of it."""
+
+
+@pytest.mark.parametrize(
+    "result",
+    [NotStorable(), "half \ud83d of a character", [[]]],
+    ids=["an object", "a half character", "endless"],
+)
+async def test_a_tool_whose_result_cant_be_shown_is_done_and_not_called_again(
+    carry_out: Run, result: Any
+):
+    if isinstance(result, list):
+        result[0] = result  # holds itself
+    paid: list[int] = []
+
+    @tool(idempotent=True, retries=3)
+    async def pay(amount: int) -> Any:
+        """Pay."""
+        paid.append(amount)
+        return result
+
+    async def body() -> Any:
+        return await Agent("scripted/payer", tools=[pay]).run("pay 3")
+
+    with ScriptedModel("payer", [Say(tools=[("pay", {"amount": 3})]), "Paid."]) as model:
+        found = await carry_out(body)
+    assert paid == [3] and found.output == "Paid."
+    [run] = found.steps[0].tools
+    assert run.status == "done" and run.text.startswith("Done: it has taken effect")
+    assert not model.requests[1].messages[-1].parts[0].is_error
+
+
+async def test_a_result_too_large_for_the_store_is_done_too():
+    paid: list[int] = []
+
+    @tool(idempotent=True, retries=3)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "x" * 40_000
+
+    @workflow
+    async def flow() -> list[str]:
+        found = await Agent("scripted/payer", tools=[pay]).run("pay 3")
+        return [found.output, found.steps[0].tools[0].text]
+
+    with ScriptedModel("payer", [Say(tools=[("pay", {"amount": 3})]), "Paid."]):
+        async with Harness(settings=Settings(max_payload=30_000)):
+            text, told = await (await start(flow)).result()
+    assert (paid, text) == ([3], "Paid.")
+    assert "Done: it has taken effect" in told and "more than the limit" in told
+
+
+async def test_an_optional_answer_may_be_null(carry_out: Run):
+    async def body() -> Any:
+        return await Agent("scripted/nobody", output=Optional[City]).run("Atlantis's capital?")  # noqa: UP045
+
+    with ScriptedModel("nobody", ['{"value": null}']):
+        result: AgentResult[Any] = await carry_out(body)
+    assert (result.finish, result.output) == ("stop", None)
+
+
+async def test_an_agent_that_answers_null_is_a_tool_that_says_so(carry_out: Run):
+    async def body() -> Any:
+        finder = Agent("scripted/nobody", name="finder", output=Optional[City])  # noqa: UP045
+        return await Agent("scripted/asker", tools=[finder]).run("go")
+
+    script = [Say(tools=[("finder", {"task": "Atlantis"})]), "There is none."]
+    with ScriptedModel("nobody", ['{"value": null}']), ScriptedModel("asker", script):
+        result: AgentResult[Any] = await carry_out(body)
+    assert result.steps[0].tools[0].text == "null"
+
+
+@pytest.mark.parametrize("levels", [195, 400, 100_000])
+async def test_arguments_that_are_too_deep_are_told_to_the_model(carry_out: Run, levels: int):
+    deep = f'{{"a": {"[" * levels}{"]" * levels}, "b": 1}}'
+
+    async def body() -> Any:
+        return await Agent("scripted/deep", tools=[add]).run("go")
+
+    with ScriptedModel("deep", [Say(tools=[("add", deep)]), "Sorry."]):
+        result = await carry_out(body)
+    assert result.output == "Sorry."
+    [run] = result.steps[0].tools
+    assert run.status == "wrong_arguments" and "send flatter ones" in run.text
+
+
+ADDS = Say(tools=[("add", {"a": 1, "b": 1})])
+
+
+async def test_an_agent_that_repeats_itself_is_stopped(carry_out: Run):
+    async def body() -> Any:
+        return await Agent("scripted/parrot", tools=[add]).run("go")
+
+    with ScriptedModel("parrot", [ADDS] * 20) as model:
+        result = await carry_out(body)
+    assert (result.finish, len(model.requests)) == ("repeating", 5)
+    assert "add: the same calls" in result.error
+    with pytest.raises(Unfinished, match="repeating"):
+        _ = result.output
+
+
+async def test_repetition_is_the_same_calls_with_the_same_results_in_a_row():
+    other = Say(tools=[("add", {"a": 1, "b": 2})])
+    with ScriptedModel("parrot", [*[ADDS] * 4, other, *[ADDS] * 4, "2"]):
+        assert (await Agent("scripted/parrot", tools=[add]).run("go")).output == "2"
+    with ScriptedModel("parrot", [*[ADDS] * 8, "2"]):
+        assert (await Agent("scripted/parrot", tools=[add], max_repeats=None).run("go")).output
+
+    looks: list[int] = []
+
+    @tool
+    async def look() -> str:
+        """Look whether it is done."""
+        looks.append(1)
+        return f"{len(looks)} of 9 done"
+
+    with ScriptedModel("waiting", [*[Say(tools=[("look", {})])] * 9, "done"]):
+        assert (await Agent("scripted/waiting", tools=[look]).run("go")).output == "done"
+
+
+async def test_repeating_can_end_it_sooner():
+    with ScriptedModel("parrot", [ADDS] * 9) as model:
+        agent = Agent("scripted/parrot", tools=[add], stop_when=repeating(3))
+        assert (await agent.run("go")).finish == "stop_when"
+    assert len(model.requests) == 3
+    with pytest.raises(UsageError, match="no repetition"):
+        repeating(1)

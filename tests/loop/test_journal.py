@@ -26,7 +26,8 @@ def looks(turns: int) -> Any:
 
 @workflow(name="test-looking")
 async def looking() -> str:
-    return (await Agent("scripted/looker", "Look.", [look], max_steps=50).run("go")).output
+    agent = Agent("scripted/looker", "Look.", [look], max_steps=50, max_repeats=None)
+    return (await agent.run("go")).output
 
 
 async def test_the_journal_grows_with_the_conversation_not_with_its_square(harness: Harness):

@@ -168,7 +168,9 @@ async def test_a_call_that_could_pass_the_budget_is_not_made(harness: Harness, g
 
         @workflow
         async def flow() -> list[str]:
-            agent = Agent("scripted/spender", budget="0.003", max_tokens=100, max_steps=50)
+            agent = Agent(
+                "scripted/spender", budget="0.003", max_tokens=100, max_steps=50, max_repeats=None
+            )
             result = await agent.run("go")
             return [result.finish, str(result.cost), result.error]
 
@@ -188,7 +190,10 @@ async def test_a_budget_holds_for_sub_agents_too():
         ScriptedModel("boss", [Say(tools=[("worker", {"task": "go"})])] * 99),
     ):
         worker = Agent("scripted/worker", name="worker", max_tokens=100)
-        agent = Agent("scripted/boss", tools=[worker], budget="0.005", max_tokens=100, max_steps=90)
+        agent = Agent(
+            "scripted/boss", tools=[worker], budget="0.005", max_tokens=100, max_steps=90,
+            max_repeats=None,
+        )  # fmt: skip
         result = await agent.run("go")
     assert result.finish == "budget"
     own = result.cost

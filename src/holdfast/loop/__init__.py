@@ -17,7 +17,7 @@ from holdfast.loop.approval_decisions import approval_token, decide, get_approva
 from holdfast.loop.approvals import Decision, Escalate, approval
 from holdfast.loop.functions import run_agent, stream_agent
 from holdfast.loop.mcp import McpServer
-from holdfast.loop.plan import ModelOptions, StepPlan, has_called
+from holdfast.loop.plan import ModelOptions, StepPlan, has_called, repeating
 from holdfast.loop.results import AgentResult, AgentStep, ToolRun
 from holdfast.loop.tools import AgentTool, tool
 
@@ -44,6 +44,7 @@ __all__ = [
     "get_approval",
     "has_called",
     "list_approvals",
+    "repeating",
     "run_agent",
     "stream_agent",
     "tool",

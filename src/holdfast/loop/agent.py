@@ -21,7 +21,7 @@ from holdfast.gateway.messages import Message, TextPart, user
 from holdfast.loop.agent_budget import Amount, dollars
 from holdfast.loop.agent_loop import Cycle
 from holdfast.loop.agent_stream import AgentStream
-from holdfast.loop.plan import ModelOptions, OnStepFinish, PrepareStep, StopWhen
+from holdfast.loop.plan import ModelOptions, OnStepFinish, PrepareStep, StopWhen, repeating
 from holdfast.loop.results import AgentResult, ToolOutput
 from holdfast.loop.structured_output import Output, TextOutput, TypedOutput
 from holdfast.loop.tool_messages import told
@@ -33,6 +33,9 @@ MAX_STEPS = 20
 MAX_TIME = "1h"
 TOKEN_LIMIT = 2_000_000
 MAX_RESULT = 50_000
+MAX_REPEATS = 5
+"""Twice is an oversight, and whoever waits for something looks a few times; five times the same
+answer to the same question in a row, nothing but the bill changes."""
 
 
 class Agent(Generic[T]):
@@ -43,7 +46,9 @@ class Agent(Generic[T]):
     for approvals does not count). `budget`: in US dollars; no call is made that could pass it.
     `token_limit`: no further call once so many tokens were used. `prepare_step`: sees the plan
     of each step, and may change its model, tools or messages. `on_step_finish`: is told of each.
-    `stop_when`: conditions, looked at after each step that called tools. `parallel_tools`:
+    `stop_when`: conditions, looked at after each step that called tools. `max_repeats`: so many
+    steps in a row with the same calls and the same results end it (None: any number may).
+    `parallel_tools`:
     whether tools called in one turn are carried out at once. `max_result`: characters of a
     tool's result that the model is told at most.
     """
@@ -63,6 +68,7 @@ class Agent(Generic[T]):
         budget: Amount | None = None,
         token_limit: int = TOKEN_LIMIT,
         stop_when: StopWhen | Sequence[StopWhen] = (),
+        max_repeats: int | None = MAX_REPEATS,
         prepare_step: PrepareStep | None = None,
         on_step_finish: OnStepFinish | None = None,
         parallel_tools: bool = True,
@@ -85,6 +91,7 @@ class Agent(Generic[T]):
         self.stop_when: tuple[StopWhen, ...] = (
             (stop_when,) if callable(stop_when) else tuple(stop_when)
         )
+        self.repeats: StopWhen | None = None if max_repeats is None else repeating(max_repeats)
         self.prepare_step = prepare_step
         self.on_step_finish = on_step_finish
         self.parallel_tools = parallel_tools
@@ -131,7 +138,9 @@ class Agent(Generic[T]):
                 task: What to do, with everything that has to be known for it.
             """
             result = await self.run(task)
-            if result.finish in ("stop", "stop_when"):
+            if result.finish == "stop":
+                return told("null" if result.value is None else result.value, MAX_RESULT)
+            if result.finish == "stop_when":
                 return told(result.value if result.value is not None else result.text, MAX_RESULT)
             words = f"stopped because of {result.finish}. {result.error} {result.text}"
             return ToolOutput((TextPart(words.strip()),), is_error=True, status="failed")

@@ -146,7 +146,7 @@ class Cycle:
             parallel = self._agent.parallel_tools
             runs = await box.call_all(calls, plan.tools, parallel=parallel)
             await self._finish_step(AgentStep(number, reply, runs))
-            return "stop_when" if self._should_stop() else None
+            return self._stopped()
         await self._finish_step(AgentStep(number, reply))
         if reply.finish == "pause":
             return None
@@ -169,8 +169,16 @@ class Cycle:
         if chunk is not None and self._stream is not None:
             await write_stream(chunk, stream=self._stream)
 
-    def _should_stop(self) -> bool:
-        return any(stop(self._steps) for stop in self._agent.stop_when)
+    def _stopped(self) -> Finish | None:
+        """Whether the calls of the last step end it; None: go on."""
+        if any(stop(self._steps) for stop in self._agent.stop_when):
+            return "stop_when"
+        repeats = self._agent.repeats
+        if repeats is not None and repeats(self._steps):
+            names = ", ".join(sorted({run.name for run in self._steps[-1].tools}))
+            self._error = f"{names}: the same calls had the same results over and over"
+            return "repeating"
+        return None
 
     def _read(self, reply: Reply) -> Finish | None:
         """The answer; or None, if it does not fit and the model may try again."""

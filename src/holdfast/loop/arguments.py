@@ -17,10 +17,14 @@ from types import SimpleNamespace
 from typing import Any, Protocol, cast
 
 from holdfast.errors import UsageError
+from holdfast.runtime.codec import MAX_DEPTH
 
 _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Yields|Raises|Example|Examples):\s*$")
 _ITEM = re.compile(r"^\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
 _SPHINX = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
+
+_TOO_DEEP = f"the arguments have more than {MAX_DEPTH - 10} levels: send flatter ones"
+"""Some levels below what can be stored, for what they are stored in."""
 
 
 class WrongArguments(Exception):
@@ -138,9 +142,30 @@ class OpenArguments:
 def parsed(text: str) -> Any:
     """The JSON that the model wrote; raises WrongArguments."""
     try:
-        return json.loads(text or "{}")
+        given = json.loads(text or "{}")
     except ValueError as error:
         raise WrongArguments(f"the arguments are broken JSON: {error}") from error
+    except RecursionError as error:
+        raise WrongArguments(_TOO_DEEP) from error
+    if _is_deeper(given, MAX_DEPTH - 10):
+        raise WrongArguments(_TOO_DEEP)
+    return given
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether it has more levels than these; level by level, for it may be as deep as it likes."""
+    level = [value]
+    for _ in range(levels):
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner.extend(cast("dict[str, Any]", each).values())
+            elif isinstance(each, list):
+                inner.extend(cast("list[Any]", each))
+        if not inner:
+            return False
+        level = inner
+    return any(isinstance(each, dict | list) for each in level)
 
 
 def _mistakes(error: Any) -> str:

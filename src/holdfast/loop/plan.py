@@ -9,6 +9,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from holdfast.durations import Duration
+from holdfast.errors import UsageError
 from holdfast.gateway.messages import Message
 from holdfast.gateway.request import Effort, ToolChoice
 from holdfast.loop.agent_budget import Amount
@@ -43,6 +44,7 @@ class AgentSettings(ModelOptions, total=False):
     budget: Amount | None
     token_limit: int
     stop_when: StopWhen | Sequence[StopWhen]
+    max_repeats: int | None
     prepare_step: PrepareStep | None
     on_step_finish: OnStepFinish | None
     parallel_tools: bool
@@ -76,3 +78,28 @@ def has_called(tool: str) -> StopWhen:
         return any(run.name == tool and not run.is_error for run in steps[-1].tools)
 
     return stop
+
+
+def repeating(times: int) -> StopWhen:
+    """Stop once so many steps in a row made the same calls and had the same results.
+
+    Agents do by themselves, after more of them (`max_repeats`): `stop_when=repeating(3)`.
+    """
+    if times < 2:
+        raise UsageError(f"{times} is no repetition", hint="2 or more")
+
+    def stop(steps: Sequence[AgentStep]) -> bool:
+        last = [_calls(step) for step in steps[-times:]]
+        return len(last) == times and bool(last[0]) and all(each == last[0] for each in last)
+
+    return stop
+
+
+def _calls(step: AgentStep) -> list[tuple[Any, ...]]:
+    """What was called and what came of it, in whatever order: without the ids of the calls."""
+    asked = {call.id: call.arguments for call in step.reply.tool_calls}
+    runs = [
+        (run.name, run.arguments or asked.get(run.call_id), run.status, run.content)
+        for run in step.tools
+    ]
+    return sorted(runs, key=repr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from holdfast.errors import Unfinished
 from holdfast.gateway.messages import ImagePart, Message, TextPart, ToolResultPart
@@ -16,6 +16,7 @@ T = TypeVar("T")
 Finish = Literal[
     "stop",
     "stop_when",
+    "repeating",
     "max_steps",
     "max_time",
     "budget",
@@ -24,8 +25,9 @@ Finish = Literal[
     "content_filter",
     "invalid",
 ]
-"""Why an agent stopped: it was done; `stop_when` said so; a bound was reached; the model's answer
-was cut, refused or filtered; or its answer did not fit `output` in the end."""
+"""Why an agent stopped: it was done; `stop_when` said so; it called the same tools over and over;
+a bound was reached; the model's answer was cut, refused or filtered; or its answer did not fit
+`output` in the end."""
 
 ToolStatus = Literal["done", "failed", "wrong_arguments", "denied", "unknown", "not_run"]
 
@@ -90,13 +92,15 @@ class AgentResult(Generic[T]):
     @property
     def output(self) -> T:
         """The answer, of the type asked for; raises Unfinished if there is none."""
-        if self.finish not in ("stop", "stop_when") or self.value is None:
+        # An answer that was read may be None, where `output` allows it; one that was not, is None.
+        there = self.finish == "stop" or (self.finish == "stop_when" and self.value is not None)
+        if not there:
             why = f": {self.error}" if self.error else ""
             raise Unfinished(
                 f"the agent stopped after {len(self.steps)} steps because of {self.finish}{why}",
                 hint=_HINTS.get(self.finish, "look at result.finish before result.output"),
             )
-        return self.value
+        return cast(T, self.value)
 
     @property
     def usage(self) -> Usage:
@@ -110,6 +114,7 @@ class AgentResult(Generic[T]):
 
 
 _HINTS = {
+    "repeating": "see result.steps; max_repeats allows more, None any number",
     "max_steps": "raise max_steps, or make the task smaller",
     "max_time": "raise max_time, or make the task smaller",
     "budget": "raise the budget, or set a smaller max_tokens",

@@ -16,8 +16,8 @@ from holdfast.gateway.messages import TextPart, ToolCallPart
 from holdfast.loop.approvals import Decision, approval, use_in_body
 from holdfast.loop.arguments import WrongArguments, parsed
 from holdfast.loop.results import ToolOutput, ToolRun, ToolStatus
-from holdfast.loop.tool_messages import OUTCOME_UNKNOWN, denied, told, worded
-from holdfast.loop.tool_steps import plain_call, step_of
+from holdfast.loop.tool_messages import OUTCOME_UNKNOWN, denied, worded
+from holdfast.loop.tool_steps import done, plain_call, step_of
 from holdfast.loop.tools import AgentTool, maybe_await
 from holdfast.loop.wall_time import WallTime
 from holdfast.runtime.context import execution
@@ -106,10 +106,10 @@ class ToolBox:
             if approved_by is not None:
                 await use_in_body(approved_by, tool.name, tool.name, arguments)
             named = tool.arguments.named(arguments)
-            return told(await maybe_await(tool.function(**named)), self._max_result)
+            return done(await maybe_await(tool.function(**named)), self._max_result)
         if execution() is not None:
             return await step_of(tool)(call.id, arguments, self._max_result, approved_by)
-        return told(await plain_call(tool, arguments), self._max_result)
+        return done(await plain_call(tool, arguments), self._max_result)
 
     def _timed_out(
         self, tool: AgentTool, call: ToolCallPart, arguments: dict[str, Any], error: StepTimeout

@@ -16,6 +16,11 @@ OUTCOME_UNKNOWN = (
     "It was not made again. Find out what happened before you do anything about it."
 )
 
+NOT_SHOWN = (
+    "Done: it has taken effect, but its result can't be shown. "
+    "Do not call it again to see the result."
+)
+
 
 def not_run(calls: Sequence[ToolCallPart], why: str) -> tuple[ToolRun, ...]:
     """Answers to calls that nobody made, so that the conversation can be gone on with."""

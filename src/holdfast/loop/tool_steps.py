@@ -14,10 +14,10 @@ from holdfast.errors import FatalError, StepTimeout
 from holdfast.gateway.messages import TextPart
 from holdfast.loop.approvals import use
 from holdfast.loop.results import ToolOutput
-from holdfast.loop.tool_messages import OUTCOME_UNKNOWN, told
+from holdfast.loop.tool_messages import NOT_SHOWN, OUTCOME_UNKNOWN, told, worded
 from holdfast.loop.tools import AgentTool
 from holdfast.runtime.app import current_engine
-from holdfast.runtime.codec import Signature
+from holdfast.runtime.codec import MAX_BYTES, Signature, codec_for
 from holdfast.runtime.definitions import Step
 from holdfast.runtime.retry import Backoff
 from holdfast.runtime.threads import Threads
@@ -61,10 +61,25 @@ def _make_step(tool: AgentTool) -> Step[..., Any]:
             await use(approval, tool.name, tool.name, arguments)
         if not tool.idempotent and not await _first_time():
             return ToolOutput((TextPart(OUTCOME_UNKNOWN),), is_error=True, status="unknown")
-        return told(await perform(tool, arguments), max_result)
+        limit = (await current_engine()).settings.max_payload
+        return done(await perform(tool, arguments), max_result, limit)
 
     name = f"tool {tool.name}"
     return kindred_step(call_tool, name=name, retries=tool.retries, timeout=tool.timeout)
+
+
+def done(value: Any, max_result: int, limit: int = MAX_BYTES) -> ToolOutput:
+    """What a tool gave back, as the model is told and as it is stored.
+
+    The tool has taken effect. A result that can't be shown or stored is no failure of it: said to
+    have failed, the model would do it again.
+    """
+    try:
+        output = told(value, max_result)
+        codec_for(ToolOutput).encode(output, "$", limit)
+    except Exception as error:  # noqa: BLE001 - it is the model's to know
+        return ToolOutput((TextPart(f"{NOT_SHOWN} ({worded(error)[:300]})"),))
+    return output
 
 
 async def _first_time() -> bool:

@@ -20,6 +20,7 @@ _BOUNDS = {
     "budget": "the budget is used up",
     "max_time": "the time is up",
     "max_steps": "the steps of this round are used up",
+    "repeating": "the model made the same calls over and over",
     "length": "a reply was cut off",
     "refusal": "the model declined",
     "content_filter": "the model's answer was withheld",
