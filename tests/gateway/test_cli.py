@@ -30,19 +30,46 @@ def holdfast(folder: Path, *arguments: str, **environ: str) -> subprocess.Comple
 
 def test_models_list_shows_what_is_usable_and_why_not(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text('[gateway.aliases]\nbest = "openai/gpt-4o"\n')
-    done = holdfast(tmp_path, "models", "list", OPENAI_API_KEY="k")
+    done = holdfast(tmp_path, "models", "list", "--offline", OPENAI_API_KEY="k")
     assert done.returncode == 0
     assert "best" in done.stdout and "openai/gpt-4o" in done.stdout
     assert "ANTHROPIC_API_KEY is not set" in done.stdout
     assert "anthropic/claude" not in done.stdout
-    told = json.loads(holdfast(tmp_path, "models", "list", "--json", OPENAI_API_KEY="k").stdout)
+    listed = holdfast(tmp_path, "models", "list", "--json", "--offline", OPENAI_API_KEY="k")
+    told = json.loads(listed.stdout)
     usable = {one["name"]: one["why_not"] for one in told["providers"]}
     assert usable["openai"] is None
     assert usable["ollama"] is not None and "nothing listens" in usable["ollama"]
     (gpt,) = [one for one in told["models"] if one["name"] == "openai/gpt-4o"]
     assert gpt["input_price"] == "2.5"
-    every = json.loads(holdfast(tmp_path, "models", "list", "--json", "--all").stdout)
+    assert not any(one["name"].startswith("openai/text-embedding") for one in told["models"])
+    every = json.loads(holdfast(tmp_path, "models", "list", "--json", "--all", "--offline").stdout)
     assert any(one["name"].startswith("anthropic/claude") for one in every["models"])
+    chats = {one["name"]: one["chat"] for one in every["models"]}
+    assert chats["openai/gpt-4o"] and not chats["openai/text-embedding-3-small"]
+
+
+def test_models_list_asks_the_providers(tmp_path: Path) -> None:
+    with FakeProvider([], key="lab-key-1") as fake:
+        fake.models = ["house-chat", "house-embed"]
+        (tmp_path / "holdfast.toml").write_text(
+            f'[gateway.providers.lab]\nbase_url = "{fake.url}"\nkey_env = "LAB_KEY"\n'
+            '[gateway.providers.gone]\nbase_url = "http://127.0.0.1:9/v1"\n'
+        )
+        told = json.loads(
+            holdfast(tmp_path, "models", "list", "--json", LAB_KEY="lab-key-1").stdout
+        )
+        every = json.loads(
+            holdfast(tmp_path, "models", "list", "--json", "--all", LAB_KEY="lab-key-1").stdout
+        )
+        shown = holdfast(tmp_path, "models", "list", LAB_KEY="lab-key-1").stdout
+    names = [one["name"] for one in told["models"]]
+    assert "lab/house-chat" in names and "lab/house-embed" not in names
+    assert {one["name"]: one["chat"] for one in every["models"]}["lab/house-embed"] is False
+    providers = {one["name"]: one for one in told["providers"]}
+    assert providers["lab"]["asked"] and providers["lab"]["why_not_asked"] is None
+    assert not providers["gone"]["asked"]
+    assert "told by the provider" in shown and "lab-key-1" not in shown
 
 
 def test_a_wrong_config_is_named(tmp_path: Path) -> None:

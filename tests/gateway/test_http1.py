@@ -275,7 +275,7 @@ async def test_a_connection_nobody_takes_is_given_up_in_time_and_cost_nothing() 
     transport = HttpClient(Timeouts(connect=0.3))
     meter = Meter()
     with pytest.raises(TimeoutError):
-        await transport.post(f"http://127.0.0.1:{port}/v1", {}, b"{}", meter)
+        await transport.request("POST", f"http://127.0.0.1:{port}/v1", {}, b"{}", meter)
     assert not meter.sent
     gateway = make_gateway(
         providers=fake_providers(f"http://127.0.0.1:{port}/v1", "chat", free=True),

@@ -91,8 +91,10 @@ class Exchange:
         timeouts: Timeouts,
         bounds: Bounds,
         streams: bool,
+        method: str = "POST",
     ) -> None:
         self._client, self._provider, self._url = client, provider, url
+        self._method = method
         self._headers, self._body, self._meter = headers, body, meter
         self._timeouts, self._bounds, self._streams = timeouts, bounds, streams
         self._answer: Answer | None = None
@@ -109,7 +111,7 @@ class Exchange:
         self._deadline = Deadline()
         self._until("first_token" if self._streams else "total", self._first_by)
         try:
-            self._answer = answer = await self._post()
+            self._answer = answer = await self._send()
             self.status = self._meter.status = answer.status
             self.headers = answer.headers
         except BaseException as error:
@@ -117,10 +119,12 @@ class Exchange:
             raise
         return self
 
-    async def _post(self) -> Answer:
+    async def _send(self) -> Answer:
         provider = self._provider
         try:
-            return await self._client.post(self._url, self._headers, self._body, self._meter)
+            return await self._client.request(
+                self._method, self._url, self._headers, self._body, self._meter
+            )
         except HungUp as error:
             raise ProviderUnavailable(
                 f"{provider} hung up before it answered", bought=True

@@ -322,18 +322,14 @@ class HttpClient:
         """By event loop; the generator closes them with the loop."""
         self._reading: set[asyncio.Task[None]] = set()
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, meter: Meter) -> Answer:
+    async def request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, meter: Meter
+    ) -> Answer:
         """Send a request and wait for the head of its answer.
 
         Raises TimeoutError or OSError if no connection was made (`meter.sent` is False then),
         HttpFault for what came of it, ValueError for a header that can't be sent.
         """
-        return await self.request("POST", url, headers, body, meter)
-
-    async def request(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes, meter: Meter
-    ) -> Answer:
-        """As `post`, by another method."""
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:

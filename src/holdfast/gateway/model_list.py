@@ -1,15 +1,27 @@
-"""Which models are usable here, and why others are not."""
+"""Which models are usable here, which of them can chat, and why others are not.
+
+Offline a provider's models are those that the price data knows, which has none of a provider of
+your own and old ones of all others. `ask_providers` asks each for its list.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import re
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
 from urllib.parse import urlsplit
 
-from holdfast.errors import UnknownModel
+from holdfast import json_text
+from holdfast.errors import ProviderError, UnknownModel
 from holdfast.gateway import local, scripted
+from holdfast.gateway.accounting import Meter
+from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.providers import Provider, why_unusable
+from holdfast.gateway.upstream import provider_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +31,8 @@ class ListedModel:
     name: str
     provider: str
     why_not: str | None = None
+    chat: bool = True
+    """Whether it answers messages; others embed, draw, speak or judge."""
     input_price: str | None = None
     """US dollars per million tokens; None when unknown."""
     output_price: str | None = None
@@ -40,16 +54,110 @@ def why_not_here(provider: Provider) -> str | None:
     return None
 
 
-def list_models(gateway: Gateway, *, look: bool = False) -> list[ListedModel]:
-    """Aliases first, then every provider's models as far as they are known offline.
+Offered = Mapping[str, bool]
+"""Names of a provider's models, and whether each can chat."""
 
-    With `look`, providers on this machine are tried at their door.
+
+def list_models(
+    gateway: Gateway, *, look: bool = False, asked: Mapping[str, Offered | str] | None = None
+) -> list[ListedModel]:
+    """Aliases first, then every provider's models as far as they are known.
+
+    With `look`, providers on this machine are tried at their door. `asked`: what
+    `ask_providers` found out.
     """
     listed = [_alias(gateway, name) for name in gateway.config.aliases]
     for provider in gateway.providers.values():
         why = why_not_here(provider) if look else why_unusable(provider)
-        listed.extend(_listed(gateway, provider, model, why) for model in _models_of(provider))
+        told = (asked or {}).get(provider.name)
+        if told is None or isinstance(told, str):
+            offered: Offered = {name: _sounds_like_chat(name) for name in _models_of(provider)}
+        else:
+            offered = told
+        listed.extend(
+            replace(_listed(gateway, provider, model, why), chat=chat)
+            for model, chat in offered.items()
+        )
     return listed
+
+
+async def ask_providers(gateway: Gateway, *, timeout: float = 5.0) -> dict[str, Offered | str]:
+    """Ask every usable provider which models it has: their names, or why it did not say."""
+    askable = [
+        provider
+        for provider in gateway.providers.values()
+        if provider.kind == "http" and why_unusable(provider) is None
+    ]
+    found = await asyncio.gather(*(_ask(gateway, provider, timeout) for provider in askable))
+    return {provider.name: each for provider, each in zip(askable, found, strict=True)}
+
+
+async def _ask(gateway: Gateway, provider: Provider, timeout: float) -> Offered | str:
+    config = gateway.config
+    limits = replace(
+        config.timeouts, connect=timeout, first_token=timeout, idle=timeout, total=timeout
+    )
+    format = provider.formats[0]
+    query = "?limit=1000" if format == "anthropic" else ""  # it gives 20 at a time otherwise
+    headers = {"Accept": "application/json", **provider_headers(provider, format)}
+    try:
+        async with Exchange(
+            gateway.backends.client, provider.name, f"{provider.base_url}/models{query}",
+            headers=headers, body=b"", meter=Meter(), timeouts=limits, bounds=config.bounds,
+            streams=False, method="GET",
+        ) as exchange:  # fmt: skip
+            body = await exchange.read()
+            if exchange.status != 200:
+                return f"{provider.name} answered with status {exchange.status}"
+    except ProviderError as error:
+        return gateway.redact(error.message)
+    try:
+        return _offered(json_text.load(body))
+    except (ValueError, RecursionError) as error:
+        return f"{provider.name}'s list can't be read: {gateway.redact(str(error))[:200]}"
+
+
+def _offered(body: Any) -> Offered:
+    """The models of a provider's answer: a list, or an object with one."""
+    listed: Any = cast("dict[str, Any]", body).get("data") if isinstance(body, dict) else body
+    if not isinstance(listed, list):
+        raise ValueError("it holds no list")
+    found: dict[str, bool] = {}
+    for each in cast("list[Any]", listed):
+        model = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
+        name = model.get("id")
+        if isinstance(name, str) and name:
+            name = name.removeprefix("models/")  # Google's way
+            found[name] = _can_chat(name, model)
+    return found
+
+
+def _can_chat(name: str, model: dict[str, Any]) -> bool:
+    """By the provider's own word where it has one, else by the name."""
+    capabilities: Any = model.get("capabilities")
+    if isinstance(capabilities, dict):
+        said: Any = cast("dict[str, Any]", capabilities).get("completion_chat")  # Mistral
+        if isinstance(said, bool):
+            return said
+    architecture: Any = model.get("architecture")
+    if isinstance(architecture, dict):  # OpenRouter
+        out: Any = cast("dict[str, Any]", architecture).get("output_modalities")
+        if isinstance(out, list):
+            return "text" in out
+    if isinstance(model.get("type"), str) and model["type"] != "model":  # Together; not Anthropic
+        return model["type"] in ("chat", "language", "code")
+    return _sounds_like_chat(name)
+
+
+_NO_CHAT = re.compile(
+    r"embed|whisper|transcri|(?<![a-z])tts|dall-e|image|imagen|moderation|realtime|(?<![a-z])audio"
+    r"|sora|veo|babbage|davinci|rerank|(?<![a-z])ocr|(?<![a-z])aqa|guard|bge-|stable-diffusion|flux"
+    r"|speech|(?<![a-z])video"
+)
+
+
+def _sounds_like_chat(name: str) -> bool:
+    return _NO_CHAT.search(name.lower()) is None
 
 
 def _alias(gateway: Gateway, name: str) -> ListedModel:
@@ -72,6 +180,7 @@ def _listed(
         name or f"{provider.name}/{model}",
         provider.name,
         why,
+        True,
         None if prices is None else f"{prices.rates.input:f}",
         None if prices is None else f"{prices.rates.output:f}",
     )

@@ -257,17 +257,24 @@ class _Way:
         self.headers = {
             "Content-Type": "application/json",
             "Accept": "text/event-stream" if streams else "application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": "holdfast",
-            **provider.quirks.headers,
+            **provider_headers(provider, format),
         }
-        if format == "anthropic":
-            self.headers.setdefault("anthropic-version", "2023-06-01")
-        if provider.key:
-            if provider.auth == "bearer":
-                self.headers["Authorization"] = f"Bearer {provider.key}"
-            else:
-                self.headers[provider.auth] = provider.key
+
+
+def provider_headers(provider: Provider, format: Origin) -> dict[str, str]:
+    """What every request to this provider says of itself: its key, above all."""
+    headers = {
+        "Accept-Encoding": "identity",
+        "User-Agent": "holdfast",
+        **provider.quirks.headers,
+    }
+    if format == "anthropic":
+        headers.setdefault("anthropic-version", "2023-06-01")
+    if provider.key and provider.auth == "bearer":
+        headers["Authorization"] = f"Bearer {provider.key}"
+    elif provider.key:
+        headers[provider.auth] = provider.key
+    return headers
 
 
 class Backends:

@@ -202,6 +202,7 @@ class ModelShown(Reply):
     name: str
     provider: str
     why_not: str | None
+    chat: bool = Field(description="whether it answers messages, by its name")
     input_price: str | None = Field(description="US dollars per million tokens")
     output_price: str | None
 

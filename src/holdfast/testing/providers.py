@@ -132,6 +132,8 @@ class FakeProvider:
     async def _list(self, request: web.Request) -> web.Response:
         from aiohttp import web
 
+        if self._key is not None and not self._allowed(request):
+            return _failure(FORMATS["chat"], 401, f"no such key: {_shown_key(request)}")
         data = [{"id": name, "object": "model", "owned_by": "fake"} for name in self.models]
         return web.json_response({"object": "list", "data": data})
 
