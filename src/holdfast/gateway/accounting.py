@@ -49,6 +49,8 @@ class Meter:
     usage: Usage | None = None
     finish: FinishReason | None = None
     model: str | None = None
+    free: bool = False
+    """Nobody bills for what was asked, whatever the model costs."""
     thinks: bool = False
     """The model was asked to reason, which it may do out of sight."""
     text_bytes: int = 0
@@ -221,7 +223,10 @@ class Account:
         self._whole = True
         self._note(None, None)
         self.usage = _plausible(self.meter.usage) or self._estimated()
-        self.cost = None if self._prices is None else self._prices.cost(self.usage)
+        if self.meter.free:
+            self.cost = 0
+        else:
+            self.cost = None if self._prices is None else self._prices.cost(self.usage)
 
     def _note(self, error: ProviderError | None, charged: Decimal | None) -> None:
         assert self._candidate is not None

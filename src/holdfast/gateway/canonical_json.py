@@ -19,7 +19,6 @@ from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.json_fields import WireError, fields
 from holdfast.gateway.messages import (
     Message,
-    Origin,
     ReasoningPart,
     RefusalPart,
     ReplyPart,
@@ -150,8 +149,10 @@ def recorded_request(call: Call) -> Request | None:
     """What was asked, redacted; None where content is not kept or can't be read."""
     if call.start.prompt is None:
         return None
-    if call.start.format not in FORMATS:
+    if call.start.format == "holdfast":
         return _request_from_text(call.start.prompt)
+    if call.start.format not in FORMATS:
+        return None  # an embedding, or a count of tokens: no conversation
     try:
         body = fields(json.loads(call.start.prompt))
         return FORMATS[call.start.format].decode_request(body)
@@ -167,7 +168,9 @@ def recorded_reply(call: Call) -> Completion | None:
         body = fields(json.loads(call.end.reply))
         if "parts" in body:
             return completion_from_text(call.end.reply)
-        return FORMATS[cast(Origin, call.start.format)].decode_reply(body)
+        if call.start.format not in FORMATS:
+            return None
+        return FORMATS[call.start.format].decode_reply(body)
     except (WireError, ValueError):
         return None
 

@@ -139,7 +139,8 @@ def _from_data(provider: str, model: str) -> Prices | None:
     except LookupError:
         return None
     found: dict[str, Any] = info.get_prices(datetime.now(UTC)).__dict__
-    if found.get("input_mtok") is None or found.get("output_mtok") is None:
+    has_output = "embed" not in model.lower()  # vectors are not billed, only what they are of
+    if found.get("input_mtok") is None or (has_output and found.get("output_mtok") is None):
         return None
     starts = sorted({
         tier.start

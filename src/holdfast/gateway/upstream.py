@@ -40,6 +40,8 @@ class Outgoing:
     streams: bool
     idempotency_key: str | None
     headers: dict[str, str]
+    path: str | None = None
+    """Where it goes at the provider, if not where the format's requests go."""
 
 
 class Upstream:
@@ -47,13 +49,13 @@ class Upstream:
 
     def __init__(self, client: HttpClient, timeouts: Timeouts, bounds: Bounds) -> None:
         self._client, self._timeouts, self._bounds = client, timeouts, bounds
-        self._ways: dict[tuple[str, str, bool], _Way] = {}
+        self._ways: dict[tuple[str, str, bool, str | None], _Way] = {}
 
     def open(self, out: Outgoing, meter: Meter) -> Exchange:
-        provider, which = out.provider, (out.provider.name, out.format, out.streams)
+        provider, which = out.provider, (out.provider.name, out.format, out.streams, out.path)
         way = self._ways.get(which)
         if way is None or way.provider is not provider:
-            way = self._ways[which] = _Way(provider, out.format, out.streams)
+            way = self._ways[which] = _Way(provider, out.format, out.streams, out.path)
         headers = way.headers
         if out.headers or out.idempotency_key:
             headers = {**headers, **out.headers}
@@ -251,9 +253,11 @@ def mid_stream(provider: str, failure: StreamFailure) -> ProviderError:
 class _Way:
     """How a provider is asked in one of its formats: the same for every call."""
 
-    def __init__(self, provider: Provider, format: Origin, streams: bool) -> None:
+    def __init__(
+        self, provider: Provider, format: Origin, streams: bool, path: str | None = None
+    ) -> None:
         self.provider = provider
-        self.url = f"{provider.base_url}{FORMATS[format].path}"
+        self.url = f"{provider.base_url}{path or FORMATS[format].path}"
         self.headers = {
             "Content-Type": "application/json",
             "Accept": "text/event-stream" if streams else "application/json",

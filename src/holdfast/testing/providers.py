@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 import threading
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -21,6 +23,7 @@ from holdfast.gateway.events import PartDelta
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format
 from holdfast.gateway.formats.json_fields import WireError, dumps
+from holdfast.gateway.input_bounds import estimate
 from holdfast.gateway.messages import Origin
 from holdfast.gateway.reply import Completion
 from holdfast.gateway.request import Request
@@ -119,6 +122,8 @@ class FakeProvider:
         for format in FORMATS.values():
             app.router.add_post(f"/v1{format.path}", self._handler(format))
         app.router.add_get("/v1/models", self._list)
+        app.router.add_post("/v1/embeddings", self._embed)
+        app.router.add_post("/v1/messages/count_tokens", self._count)
         runner = web.AppRunner(app, shutdown_timeout=0.2)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -136,6 +141,32 @@ class FakeProvider:
             return _failure(FORMATS["chat"], 401, f"no such key: {_shown_key(request)}")
         data = [{"id": name, "object": "model", "owned_by": "fake"} for name in self.models]
         return web.json_response({"object": "list", "data": data})
+
+    async def _embed(self, request: web.Request) -> web.Response:
+        """Vectors of the right shape: a text's bytes, so that equal texts have equal ones."""
+        body = await request.json()
+        self.received.append(Received("chat", dict(request.headers), body))
+        if self._key is not None and not self._allowed(request):
+            return _failure(FORMATS["chat"], 401, f"no such key: {_shown_key(request)}")
+        given = body["input"] if isinstance(body["input"], list) else [body["input"]]
+        data: list[dict[str, Any]] = []
+        for index, text in enumerate(given):
+            vector = [byte / 255 for byte in str(text).encode()[:8].ljust(8, b"\0")]
+            found: Any = vector
+            if body.get("encoding_format") == "base64":
+                found = b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+            data.append({"object": "embedding", "index": index, "embedding": found})
+        tokens = sum(estimate(len(str(text).encode())) for text in given)
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        model = body["model"]
+        return _json(dumps({"object": "list", "data": data, "model": model, "usage": usage}))
+
+    async def _count(self, request: web.Request) -> web.Response:
+        raw = await request.read()
+        self.received.append(Received("anthropic", dict(request.headers), json.loads(raw)))
+        if self._key is not None and not self._allowed(request):
+            return _failure(FORMATS["anthropic"], 401, f"no such key: {_shown_key(request)}")
+        return _json(dumps({"input_tokens": estimate(len(raw))}))
 
     def _handler(self, format: Format) -> Callable[[web.Request], Any]:
         async def handle(request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,5 @@
-"""The ASGI application: `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, `/v1/models`.
+"""The ASGI application: `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, `/v1/models`,
+`/v1/embeddings`, `/v1/messages/count_tokens`.
 
 Plain ASGI, so that any server runs it and any application can mount it. Who may call is settled
 by virtual keys; where calls go is settled by the gateway's configuration, never by the client.
@@ -20,6 +21,7 @@ from holdfast.gateway.keys import KeyRing, allows
 from holdfast.gateway.model_list import list_models
 from holdfast.gateway.providers import Candidate
 from holdfast.gateway.service.calls import Client, ServiceCalls
+from holdfast.gateway.service.endpoints import ENDPOINTS, Endpoint
 from holdfast.gateway.service.responses import ClientSink, Send
 from holdfast.records.calls import VirtualKey
 
@@ -47,7 +49,8 @@ class GatewayApp:
             return
         sink = ClientSink(send)
         path = str(scope["path"]).removeprefix(str(scope.get("root_path", "")))
-        format = _PATHS.get(path, FORMATS["chat"])
+        endpoint = ENDPOINTS.get(path)
+        format = FORMATS[endpoint.format] if endpoint else _PATHS.get(path, FORMATS["chat"])
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         try:
             await self._route(scope["method"], path, headers, receive, sink)
@@ -67,8 +70,16 @@ class GatewayApp:
         key = await self._key(headers)
         if path in _PATHS and method == "POST":
             await self._call(_PATHS[path], key, headers, receive, sink)
+        elif path in ENDPOINTS and method == "POST":
+            endpoint = ENDPOINTS[path]
+            format = FORMATS[endpoint.format]
+            await self._call(format, key, headers, receive, sink, endpoint)
         elif path == "/v1/models" and method == "GET":
             body = dumps(self._models(key))
+            await sink.whole(200, {"content-type": "application/json"}, body)
+        elif path.startswith("/v1/models/") and method == "GET":
+            name = path.removeprefix("/v1/models/")
+            body = dumps(_model(name, self._candidates(name, key)[0].provider.name))
             await sink.whole(200, {"content-type": "application/json"}, body)
         else:
             body = dumps(FORMATS["chat"].encode_failure(404, "not_found", f"{method} {path}"))
@@ -90,6 +101,7 @@ class GatewayApp:
         headers: dict[str, str],
         receive: Receive,
         sink: ClientSink,
+        endpoint: Endpoint | None = None,
     ) -> None:
         raw = await _read(receive, headers)
         body = _parse(raw)
@@ -99,7 +111,7 @@ class GatewayApp:
         asked = body.get("model")
         if not isinstance(asked, str):
             raise UsageError("model should be a string")
-        client = Client(key, headers, format, body, raw, asked)
+        client = Client(key, headers, format, body, raw, asked, endpoint)
         await self.calls.serve(client, self._candidates(asked, key), receive, sink)
 
     def _candidates(self, asked: str, key: VirtualKey) -> list[Candidate]:
@@ -114,20 +126,25 @@ class GatewayApp:
 
     def _models(self, key: VirtualKey) -> Json:
         data = [
-            {
-                "id": found.name,
-                "object": "model",
-                "created": 0,
-                "owned_by": found.provider,
-                "type": "model",
-                "display_name": found.name,
-                "created_at": "1970-01-01T00:00:00Z",
-            }
+            _model(found.name, found.provider)
             for found in list_models(self._gateway)
             if found.why_not is None and allows(key, found.name)
         ]
         ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {}
         return {"object": "list", "data": data, "has_more": False, **ends}
+
+
+def _model(name: str, provider: str) -> Json:
+    """A model as OpenAI's and Anthropic's clients read one."""
+    return {
+        "id": name,
+        "object": "model",
+        "created": 0,
+        "owned_by": provider,
+        "type": "model",
+        "display_name": name,
+        "created_at": "1970-01-01T00:00:00Z",
+    }
 
 
 class _ClientGone(Exception):

@@ -23,7 +23,8 @@ from holdfast.gateway.formats.json_fields import Json
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.providers import Candidate
 from holdfast.gateway.reply_encryption import key_hash
-from holdfast.gateway.service.http_call import HttpCall
+from holdfast.gateway.service.endpoints import Endpoint, EndpointCall
+from holdfast.gateway.service.http_call import FORWARDED, HttpCall
 from holdfast.gateway.service.responses import BufferSink, ClientSink, Headers, Sink, unpacked
 from holdfast.records.calls import VirtualKey
 
@@ -42,6 +43,8 @@ class Client:
     body: Json
     raw: bytes
     model: str
+    endpoint: Endpoint | None = None
+    """What is asked for, if it is no conversation."""
 
     @property
     def call_key(self) -> str | None:
@@ -81,7 +84,8 @@ class Client:
 
     def request_hash(self) -> str:
         text = json.dumps(self.body, sort_keys=True, separators=(",", ":"))
-        return hashlib.blake2b(f"{self.format.name}\n{text}".encode(), digest_size=20).hexdigest()
+        what = self.format.name if self.endpoint is None else self.endpoint.name
+        return hashlib.blake2b(f"{what}\n{text}".encode(), digest_size=20).hexdigest()
 
 
 @dataclass(slots=True)
@@ -174,14 +178,11 @@ class ServiceCalls:
         call_key: str | None,
     ) -> None:
         gateway, keeps = self._gateway, self._gateway.config.keep_content
-        work = HttpCall(
-            client.format, client.body, client.raw, sink, gateway.backends,
-            bounds=gateway.config.bounds, client_headers=client.headers,
-            keeps_content=keeps, input_bound=client.input_bound,
-        )  # fmt: skip
+        work = self._work(client, sink)
         work.check(candidates)
         call = Call(
-            client.model, client.format.name, candidates,
+            client.model, client.endpoint.name if client.endpoint else client.format.name,
+            candidates,
             "" if call_key is None else client.request_hash(),
             prompt=gateway.redact(client.raw.decode("utf-8", "replace")) if keeps else None,
             key=call_key, sent_key=call_key and _outward(call_key),
@@ -203,6 +204,19 @@ class ServiceCalls:
                 await sink.start(status, {**headers, "x-holdfast-replayed": "true"})
                 await sink.write(body)
         await sink.end()
+
+    def _work(self, client: Client, sink: Sink) -> HttpCall | EndpointCall:
+        gateway = self._gateway
+        forward = {name: value for name, value in client.headers.items() if name in FORWARDED}
+        if client.endpoint is not None:
+            return EndpointCall(
+                client.endpoint, client.body, client.raw, sink, gateway.backends, forward=forward
+            )
+        return HttpCall(
+            client.format, client.body, client.raw, sink, gateway.backends,
+            bounds=gateway.config.bounds, forward=forward,
+            keeps_content=gateway.config.keep_content, input_bound=client.input_bound,
+        )  # fmt: skip
 
     async def drain(self) -> None:
         """Wait for the keyed calls in flight: they are paid for."""

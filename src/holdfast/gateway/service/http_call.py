@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from holdfast.errors import ProviderError, UsageError
 from holdfast.gateway.accounting import Meter
@@ -21,7 +20,7 @@ from holdfast.gateway.providers import Candidate
 from holdfast.gateway.reply import Completion
 from holdfast.gateway.request import Request
 from holdfast.gateway.service.passthrough import Passthrough
-from holdfast.gateway.service.responses import BufferSink, Headers, Sink
+from holdfast.gateway.service.responses import BufferSink, Headers, Sink, returned_headers
 from holdfast.gateway.upstream import Backends, Outgoing, StreamReader, decode
 
 _MAX_TOKENS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
@@ -29,7 +28,6 @@ FORWARDED = ("anthropic-version", "anthropic-beta", "openai-beta")
 """Headers of a client that reach a provider of its own format; no others do."""
 _THINKING = ("reasoning_effort", "reasoning", "thinking", "output_config", "thinking_config")
 """Fields by which a client asks a model to reason."""
-_RETURNED = ("request-id", "x-request-id", "openai-", "anthropic-", "x-ratelimit-")
 STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
@@ -45,13 +43,13 @@ class HttpCall:
         backends: Backends,
         *,
         bounds: Bounds,
-        client_headers: Mapping[str, str],
+        forward: Headers,
         keeps_content: bool,
         input_bound: int | None = None,
     ) -> None:
         self._format, self._body, self._raw, self._sink = format, body, raw, sink
         self._backends, self._bounds = backends, bounds
-        self._forward = {name: value for name, value in client_headers.items() if name in FORWARDED}
+        self._forward = forward
         self._headers: Headers = {}
         self._keeps_content = keeps_content
         self._declared = input_bound
@@ -118,7 +116,7 @@ class HttpCall:
         upstream = self._backends.upstream
         async with upstream.open(out, meter) as exchange:
             await upstream.check(exchange, out, self._format)
-            headers = _returned(exchange)
+            headers = returned_headers(exchange.headers)
             if self.streams:
                 await self._pass_stream(exchange, provider.name, meter, headers, hide_usage)
             else:
@@ -241,13 +239,3 @@ def _assembled(said: bytes, format: Format, bounds: Bounds) -> Completion:
     for event in (*reader.feed(said), *reader.close()):
         assembler.add(event)
     return assembler.completion()
-
-
-def _returned(exchange: Exchange) -> dict[str, Any]:
-    """The provider's headers that clients may see."""
-    found: Headers = {}
-    for name, value in exchange.headers.items():
-        lower = name.lower()
-        if lower.startswith(_RETURNED):
-            found[lower] = value
-    return found

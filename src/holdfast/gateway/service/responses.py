@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -120,3 +120,12 @@ def unpacked(packed: bytes) -> tuple[int, Headers, bytes]:
     head, _, body = packed.partition(b"\n")
     status, headers = json.loads(head)
     return status, headers, body
+
+
+_RETURNED = ("request-id", "x-request-id", "openai-", "anthropic-", "x-ratelimit-")
+
+
+def returned_headers(headers: Mapping[str, str]) -> Headers:
+    """The provider's headers that clients may see."""
+    lower = {name.lower(): value for name, value in headers.items()}
+    return {name: value for name, value in lower.items() if name.startswith(_RETURNED)}
