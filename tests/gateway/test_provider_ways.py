@@ -79,6 +79,53 @@ async def test_a_signature_of_a_tool_call_is_sent_back(stream: bool) -> None:
     assert back["id"] == sent[2]["tool_call_id"] == "c1"
 
 
+def sent_back(reply: Reply) -> Any:
+    (asked,) = reply.tool_calls
+    turns: tuple[Message, ...] = (user("hi"), reply.message, tool_result(asked.id, "noon"))
+    return FORMATS["chat"].encode_request(Request("m", turns), Quirks())["messages"][1]
+
+
+CALL = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+DETAILS = [
+    {"type": "reasoning.text", "index": 0, "format": "anthropic-claude-v1", "text": "hm, so",
+     "signature": "RSIG+/="},
+    {"type": "reasoning.encrypted", "index": 1, "id": "r1", "data": "AAECAw=="},
+]  # fmt: skip
+
+
+async def test_openrouters_account_of_the_reasoning_is_sent_back() -> None:
+    said = {"content": None, "reasoning": "hm, so", "reasoning_details": DETAILS,
+            "tool_calls": [CALL]}  # fmt: skip
+    reply = await ask(whole(body(said)))
+    assert reply.reasoning == "hm, so"
+    back = sent_back(reply)
+    assert back["reasoning_details"] == DETAILS and "reasoning_content" not in back
+
+
+async def test_a_streamed_account_of_the_reasoning_is_put_together() -> None:
+    text = {"type": "reasoning.text", "index": 0}
+    deltas: list[dict[str, Any]] = [
+        {"reasoning": "hm,", "reasoning_details": [
+            {**text, "format": "anthropic-claude-v1", "text": "hm,"}]},
+        {"reasoning": " so", "reasoning_details": [{**text, "text": " so"}]},
+        {"reasoning_details": [{**text, "signature": "RSIG+/="}]},
+        {"content": "I will look."},
+        # Some come with the call, long after the words.
+        {"reasoning_details": [DETAILS[1]], "tool_calls": [CALL]},
+    ]  # fmt: skip
+    pieces = [chunk("", delta=delta) for delta in deltas]
+    reply = await ask(Raw([*pieces, FINISH, DONE], headers=SSE), stream=True)
+    assert (reply.reasoning, reply.text) == ("hm, so", "I will look.")
+    assert sent_back(reply)["reasoning_details"] == DETAILS
+
+
+@pytest.mark.parametrize("details", ["x", 3, [], None, {}, [3, None]])
+async def test_an_account_that_is_none_is_left_alone(details: Any) -> None:
+    delta = {"reasoning_details": details, "tool_calls": [CALL]}
+    reply = await ask(Raw([chunk("", delta=delta), FINISH, DONE], headers=SSE), stream=True)
+    assert "reasoning_details" not in sent_back(reply)
+
+
 async def test_two_streamed_calls_with_one_number_and_two_ids_are_two_calls() -> None:
     def call(identity: str, name: str, arguments: str) -> bytes:
         function = {"name": name, "arguments": arguments}

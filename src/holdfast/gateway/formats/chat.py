@@ -19,6 +19,7 @@ from holdfast.gateway.formats.chat_messages import (
     decode_usage,
     encode_messages,
     encode_usage,
+    packed_details,
     signed_call,
     signed_id,
 )
@@ -202,8 +203,10 @@ def encode_call(part: ToolCallPart) -> Json:
 def _decode_parts(message: Json) -> list[ReplyPart]:
     parts: list[ReplyPart] = []
     reasoning = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(reasoning, str) and reasoning:
-        parts.append(ReasoningPart(reasoning, origin="chat"))
+    details = packed_details(message.get("reasoning_details"))
+    words = reasoning if isinstance(reasoning, str) else ""
+    if words or details:
+        parts.append(ReasoningPart(words, encrypted=details, origin="chat"))
     for kind, words in content_pieces(message.get("content"), "choices[0].message.content"):
         if kind is ReasoningPart:
             parts.append(ReasoningPart(words, origin="chat"))

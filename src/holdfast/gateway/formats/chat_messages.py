@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -165,7 +166,9 @@ def _encode_assistant(parts: Sequence[Part]) -> Json:
     reasoning = "".join(
         part.text for part in parts if isinstance(part, ReasoningPart) and part.origin == "chat"
     )
-    if reasoning and calls:
+    if details := reasoning_details(parts):
+        body["reasoning_details"] = details
+    elif reasoning and calls:
         # DeepSeek and kin want their own reasoning back while tools are being called.
         body["reasoning_content"] = reasoning
     if refusals:
@@ -180,6 +183,57 @@ def _encode_assistant(parts: Sequence[Part]) -> Json:
             for call in calls
         ]
     return body
+
+
+def reasoning_details(parts: Sequence[Part]) -> list[Any]:
+    """OpenRouter's account of the reasoning, which it wants back as it was, signatures and all."""
+    found: list[Any] = []
+    for part in parts:
+        if isinstance(part, ReasoningPart) and part.origin == "chat" and part.encrypted:
+            try:
+                kept: Any = json.loads(part.encrypted)
+            except ValueError:
+                continue  # a client's own, not ours
+            found.extend(cast("list[Any]", kept) if isinstance(kept, list) else ())
+    return found
+
+
+def packed_details(details: object) -> str | None:
+    """OpenRouter's account of the reasoning as text to keep; None if there is none."""
+    if not isinstance(details, list) or not details:
+        return None
+    return json.dumps(details, separators=(",", ":"))
+
+
+class DetailsCollector:
+    """Puts the pieces of a streamed account together: text grows, what else comes is added."""
+
+    def __init__(self) -> None:
+        self._found: list[dict[str, Any]] = []
+
+    def add(self, pieces: object) -> None:
+        if not isinstance(pieces, list):
+            return
+        for each in cast("list[Any]", pieces):
+            if not isinstance(each, dict):
+                continue
+            piece = cast("dict[str, Any]", each)
+            last = self._found[-1] if self._found else {}
+            if not last or any(piece.get(name) != last.get(name) for name in ("type", "index")):
+                self._found.append(dict(piece))
+                continue
+            for name, value in piece.items():
+                grows = name in ("text", "summary", "data") and isinstance(value, str)
+                before = last.get(name)
+                if grows and isinstance(before, str):
+                    last[name] = before + value
+                elif value is not None:
+                    last[name] = value
+
+    def take(self) -> str | None:
+        """What was collected since the last time, as text to keep."""
+        found, self._found = self._found, []
+        return packed_details(found)
 
 
 def _encode_content(part: TextPart | ImagePart) -> Json:

@@ -14,6 +14,7 @@ from holdfast.gateway.events import End, Event, PartDelta, PartEnd, PartStart, S
 from holdfast.gateway.formats import openai
 from holdfast.gateway.formats.base import Failure, StreamFailure
 from holdfast.gateway.formats.chat_messages import (
+    DetailsCollector,
     content_pieces,
     decode_usage,
     encode_usage,
@@ -62,6 +63,7 @@ class ChatDecoder:
         self._finish: FinishReason | None = None
         self._usage: Usage | None = None
         self._refused = False
+        self._details = DetailsCollector()
 
     def feed(self, data: Json) -> Iterator[Event]:
         if data.get("error") or data.get("object") == "error":
@@ -83,6 +85,7 @@ class ChatDecoder:
                 self.done = True
 
     def _delta(self, delta: Json) -> Iterator[Event]:
+        self._details.add(delta.get("reasoning_details"))
         for name, kind in _KINDS.items():
             words = delta.get(name)
             if words:
@@ -121,6 +124,7 @@ class ChatDecoder:
         if number not in self._calls:
             self._ids[number] = given
             yield from self._close()
+            yield from self._late_details()
             name = text(function.get("name"), "delta.tool_calls.function.name")
             self._calls[number] = self._next
             identity = signed_id(str(given or f"call_{self._next}"), call)
@@ -132,13 +136,23 @@ class ChatDecoder:
 
     def _close(self) -> Iterator[Event]:
         if self._open is not None:
-            yield PartEnd(self._open[1])
+            name, index = self._open
+            reasons = name == ReasoningPart.__name__
+            yield PartEnd(index, encrypted=self._details.take() if reasons else None)
             self._open = None
+
+    def _late_details(self) -> Iterator[Event]:
+        """What came of the reasoning's account after its words: a part of its own."""
+        if details := self._details.take():
+            yield PartStart(self._next, ReasoningPart(origin="chat"))
+            yield PartEnd(self._next, encrypted=details)
+            self._next += 1
 
     def close(self) -> Iterator[Event]:
         if self._finish is None:
             raise WireError("the stream ended without a finish_reason")
         yield from self._close()
+        yield from self._late_details()
         for index in (*self._ended, *self._calls.values()):
             yield PartEnd(index)
         finish: FinishReason = self._finish
