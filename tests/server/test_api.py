@@ -319,18 +319,18 @@ async def test_an_event_reaches_the_run_that_waits_for_it(server: Server) -> Non
 
 async def test_what_a_run_waits_for_is_approved_once(server: Server) -> None:
     run_id = await started(server, "approval", what="lunch")
-    nobody = await server.post(f"/api/runs/{run_id}/approve", {"step": "0/9"})
+    nobody = await server.post(f"/api/runs/{run_id}/answer", {"step": "0/9"})
     assert nobody.status == 409
 
     async def approved() -> Any:
-        found = await server.post(f"/api/runs/{run_id}/approve", {"comment": "enjoy"})
+        found = await server.post(f"/api/runs/{run_id}/answer", {"comment": "enjoy"})
         return found if found.status == 202 else None
 
     sent = shaped(await until(approved, "the wait"), schemas.EventSent, 202)
     assert sent["name"] == "approval"
     result = (await ended(server, run_id))["result"]
     assert result == f"lunch: { ({'what': 'lunch', 'approved': True, 'comment': 'enjoy'}) }"
-    late = await server.post(f"/api/runs/{run_id}/approve", {"approved": False})
+    late = await server.post(f"/api/runs/{run_id}/answer", {"approved": False})
     assert (late.status, late.error["kind"]) == (409, "Refused")
 
 
@@ -354,7 +354,7 @@ async def test_an_approval_is_decided_once_about_these_arguments(server: Server)
     assert (wrong.status, wrong.error["kind"]) == (403, "ApprovalRefused")
     nameless = await server.post(url, {**body, "by": " "})
     assert nameless.status == 400 and "body.by" in nameless.error["message"]
-    by_event = await server.post(f"/api/runs/{run_id}/approve", {})
+    by_event = await server.post(f"/api/runs/{run_id}/answer", {})
     assert by_event.status == 409 and "/api/approvals" in by_event.error["hint"]
     right = await server.post(url, {**body, "arguments_hash": found["arguments_hash"]})
     assert shaped(right, schemas.ApprovalShown)["how"] == "http"
@@ -482,7 +482,7 @@ async def test_the_openapi_document_lists_every_route_with_its_errors(server: Se
 async def test_the_documents_examples_are_accepted(server: Server) -> None:
     document = (await server.get("/api/openapi.json")).json["components"]["schemas"]
     examples = 0
-    for name in ("Evaluate", "StartRun", "ForkRun", "Approve", "SendEvent"):
+    for name in ("Evaluate", "StartRun", "ForkRun", "Answer", "SendEvent"):
         model = getattr(bodies, name, None)
         if model is None:
             from holdfast.server.api.evaluate import Evaluate as model

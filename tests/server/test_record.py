@@ -156,7 +156,7 @@ async def test_the_inspectors_json_of_a_large_run_is_bounded_too(
     shown = (await server.get(f"/runs/{large}.json")).json
     assert (len(shown["steps"]), len(shown["calls"])) == (200, 200)
     assert shown["totals"]["steps"] == STEPS
-    for kind, place in (("steps", shown["steps"][-1]["key"]), ("calls", shown["calls"][-1])):
+    for kind, place in (("steps", shown["steps"][-1]["key"]), ("calls", shown["calls"][-1]["id"])):
         rest = (await server.get(shown["more"][kind])).json
         whole_page = (await server.get(f"/api/runs/{large}/{kind}?after={place}")).json
         assert rest == whole_page and rest[kind]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import getpass
 import json
 import time
@@ -61,7 +60,7 @@ async def _list_approvals(options: argparse.Namespace) -> int:
         status = None if options.status == "any" else options.status
         found = await engine.store.approvals(status, run, options.limit, None)
     if options.json:
-        output.show_json({"approvals": [dataclasses.asdict(each) for each in found]})
+        output.show_json({"approvals": [each.as_json() for each in found]})
         return 0
     rows = [
         [
@@ -92,7 +91,7 @@ async def _show_approval(options: argparse.Namespace) -> int:
     async with visit(options) as engine:
         found = await _find(engine.store, options.id)
     if options.json:
-        output.show_json(dataclasses.asdict(found))
+        output.show_json(found.as_json())
     else:
         _describe(found)
     return 0
@@ -148,7 +147,7 @@ async def _decide(options: argparse.Namespace, *, approved: bool) -> int:
             how="cli",
         )
     if options.json:
-        output.show_json(dataclasses.asdict(decided))
+        output.show_json(decided.as_json())
     else:
         by = output.plain(decided.decided_by or "")
         output.note(f"{decided.id} is {decided.status} by {by}")

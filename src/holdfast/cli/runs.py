@@ -228,7 +228,7 @@ def run_json(run: Run, journal: list[Event]) -> dict[str, Any]:
         **run.as_json(),
         "input": json.loads(journal[0].value or b"{}"),
         "result": None if result is None else json.loads(result),
-        "failure": failure.as_json() if failure else None,
+        "failure": failure.shown() if failure else None,
         "hint": view.hint_for(run, journal),
         "steps": [step.as_json() for step in steps_of(journal)],
     }

@@ -25,7 +25,6 @@ from holdfast.durations import seconds
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.records.sandboxes import SandboxRecord
 from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver, cleanup, remote
-from holdfast.sandbox.control import as_json
 from holdfast.sandbox.settings import load
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.sandbox.state import default_state
@@ -202,7 +201,7 @@ async def _list(options: argparse.Namespace) -> int:
     found = told.sandboxes
     if options.json:
         silent = {"silent": told.silent}
-        output.show_json({"sandboxes": [as_json(record) for record in found], **silent})
+        output.show_json({"sandboxes": [record.as_json() for record in found], **silent})
         return 0
     now = datetime.now(UTC)
     rows = [

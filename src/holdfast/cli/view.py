@@ -12,6 +12,7 @@ SYMBOLS = {
     "timed out": "⌛",
     "cancelled": "⊘",
     "running": "…",
+    "waiting": "…",
     "retrying": "↻",
 }
 

@@ -98,6 +98,24 @@ class Event(NamedTuple):
         """`meta`, read."""
         return json.loads(self.meta)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the payload."""
+        return len(self.value or b"")
+
+    # What only a reader that looks into payloads knows of an event.
+    @property
+    def round(self) -> int | None:
+        return None
+
+    @property
+    def passed(self) -> bool | None:
+        return None
+
+    @property
+    def summary(self) -> str:
+        return ""
+
 
 # --- runs ----------------------------------------------------------------------------------
 
@@ -165,9 +183,16 @@ class Run:
             "due_at": self.due_at,
             "timeout": self.timeout,
             "deadline": self.deadline,
+            "owner": self.owner,
             "error": self.error,
             "attributes": self.attributes,
         }
+
+
+StepKind = Literal["step", "timer", "wait", "child", "webhook"]
+StepStatus = Literal[
+    "running", "retrying", "waiting", "completed", "failed", "cancelled", "timed out"
+]
 
 
 @dataclass(frozen=True)
@@ -175,9 +200,9 @@ class Step:
     """A step (or timer, wait, child) of a run, put together from the journal."""
 
     key: str
-    kind: Literal["step", "timer", "wait", "child", "webhook"]
+    kind: StepKind
     name: str
-    status: Literal["running", "retrying", "completed", "failed", "cancelled", "timed out"]
+    status: StepStatus
     started_at: float
     seq: int
     ended_at: float | None = None
@@ -201,7 +226,7 @@ class Step:
             "ended_at": self.ended_at,
             "input": None if self.input is None else json.loads(self.input),
             "output": None if self.output is None else json.loads(self.output),
-            "error": None if self.error is None else self.error.as_json(),
+            "error": None if self.error is None else self.error.shown(),
         }
 
 

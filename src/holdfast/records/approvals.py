@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 ApprovalStatus = Literal["pending", "approved", "rejected", "expired", "escalated", "withdrawn"]
@@ -45,6 +45,10 @@ class Approval:
     @property
     def approved(self) -> bool:
         return self.status == "approved"
+
+    def as_json(self) -> dict[str, Any]:
+        """The approval for API, pages and `--json`, without the decision's signature."""
+        return {name: value for name, value in asdict(self).items() if name != "signature"}
 
 
 @dataclass(frozen=True, slots=True)

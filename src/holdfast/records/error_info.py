@@ -34,6 +34,7 @@ class ErrorInfo:
     """The errors of an exception group."""
 
     def as_json(self) -> dict[str, Any]:
+        """The error as the journal keeps it; `from_json` reads it."""
         found: dict[str, Any] = {"type": self.type, "message": self.message}
         optional: dict[str, Any] = {
             "traceback": self.traceback,
@@ -52,6 +53,21 @@ class ErrorInfo:
         if self.context is not None and self.context is self.cause:
             return SAME_AS_CAUSE
         return None if self.context is None else self.context.as_json()
+
+    def shown(self) -> dict[str, Any]:
+        """The error for API, pages and `--json`: with what it came from, without how to make it."""
+        return {
+            **self._words(),
+            "traceback": self.traceback,
+            "hint": self.hint,
+            "origins": [
+                {"depth": depth, "relation": relation, **origin._words()}
+                for depth, relation, origin in self.origins()
+            ],
+        }
+
+    def _words(self) -> dict[str, Any]:
+        return {"type": self.type, "message": self.message, "notes": list(self.notes)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ErrorInfo:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 PROCESS_DIED = "process died"
 """How a sandbox or a command ended whose process was killed before it could say."""
@@ -47,6 +48,10 @@ class SandboxRecord:
     def live(self) -> bool:
         return self.stopped_at is None
 
+    def as_json(self) -> dict[str, Any]:
+        """The sandbox for API, pages and `--json`; times are seconds since 1970."""
+        return _plain(asdict(self))
+
 
 MEANT_TO_FAIL = "try_hollow"
 """The name of a program that checks tests against a hollow solution, and is right if they fail."""
@@ -87,6 +92,12 @@ class CommandRecord:
     peak_memory: int | None = None
     """The most memory that was held while it ran, in bytes."""
 
+    def as_json(self) -> dict[str, Any]:
+        """The command for API, pages and `--json`, with the end of what it wrote."""
+        found = _plain(asdict(self))
+        found["stdout"], found["stderr"] = found.pop("stdout_tail"), found.pop("stderr_tail")
+        return found
+
     @property
     def meant_to_fail(self) -> bool:
         """Whether it is right for it to fail."""
@@ -114,3 +125,14 @@ class EgressRecord:
     received: int = 0
     run_id: str | None = None
     """The run its sandbox was made in."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The attempt for API, pages and `--json`."""
+        return _plain(asdict(self))
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.timestamp() if isinstance(value, datetime) else value
+        for name, value in data.items()
+    }

@@ -65,8 +65,8 @@ class ForkRun(RequestBody):
     )
 
 
-class Approve(RequestBody):
-    """An answer to what a run waits for."""
+class Answer(RequestBody):
+    """The event that a run waits for, with a yes or no in it."""
 
     approved: bool = True
     comment: str | None = Field(default=None, max_length=10_000)

@@ -6,14 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from holdfast.records import StepKind, StepStatus
 from holdfast.server.schemas import Cut, Failure, Reply, RunShown
 
 
 class StepShown(Reply):
     key: str
-    kind: Literal["step", "timer", "wait", "child", "webhook"]
+    kind: StepKind
     name: str
-    status: Literal["running", "retrying", "completed", "failed", "cancelled", "timed out"]
+    status: StepStatus
     attempts: int
     started_at: float
     ended_at: float | None
@@ -28,6 +29,7 @@ class CallShown(Reply):
 
     id: str
     run_id: str | None
+    workflow: str | None
     step: str | None
     step_key: str | None
     attempt: int | None
@@ -46,6 +48,9 @@ class CallShown(Reply):
     finish: str | None
     error: str | None
     message: str | None
+    estimated: bool = Field(description="whether the tokens were counted here, not told")
+    tags: list[str]
+    provider_attempts: list[dict[str, Any]] = Field(description="each request to a provider")
 
 
 class SandboxShown(Reply):
@@ -55,7 +60,15 @@ class SandboxShown(Reply):
     backend: str
     isolation: str
     runtime: str
+    timeout: float
+    cpus: float
+    memory: int
+    disk: int
+    pids: int
     network: list[str]
+    source: str | None
+    run_id: str | None
+    workflow: str | None
     step: str | None
     step_key: str | None
     attempt: int | None
@@ -74,6 +87,8 @@ class CommandShown(Reply):
     sandbox_id: str
     argv: list[str]
     cwd: str
+    run_id: str | None
+    workflow: str | None
     step: str | None
     step_key: str | None
     attempt: int | None
@@ -86,6 +101,8 @@ class CommandShown(Reply):
     cpu_seconds: float | None
     peak_memory: int | None
     limits_hit: list[str]
+    stdout_bytes: int
+    stderr_bytes: int
     stdout: str
     stderr: str
     stdout_cut: int = Field(description="bytes before, which are not kept")

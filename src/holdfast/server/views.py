@@ -6,17 +6,16 @@ Large payloads are not carried along: they are named, with their size and where 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
 from holdfast.errors import UsageError
-from holdfast.records import ErrorInfo, Event, Run, Step
+from holdfast.records import ErrorInfo, Event, Run
 from holdfast.records.live import Published
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
-from holdfast.runtime.step_records import steps_of
+from holdfast.runtime.step_records import StepRecord, records_of
 from holdfast.server.replies import encoded
 from holdfast.store.sqlite.activity import Activity, Page, Sums
 from holdfast.store.sqlite.call_views import CallRow
@@ -32,7 +31,7 @@ NANO = 10**9
 
 def run_json(run: Run) -> dict[str, Any]:
     """A run as lists show it."""
-    return {**run.as_json(), "owner": run.owner, "urls": urls(run.id)}
+    return {**run.as_json(), "urls": urls(run.id)}
 
 
 def urls(run_id: str) -> dict[str, str]:
@@ -76,8 +75,12 @@ def _put(shown: dict[str, Any], name: str, event: Event, value: bytes, limit: in
     if len(value) <= limit:
         shown[name] = json.loads(value)
     else:
-        url = f"/api/runs/{event.run_id}/events/{event.seq}"
-        shown.setdefault("cut", {})[name] = {"bytes": len(value), "url": url}
+        _cut(shown, name, event.run_id, event.seq, len(value))
+
+
+def _cut(shown: dict[str, Any], name: str, run_id: str, seq: int, size: int) -> None:
+    url = f"/api/runs/{run_id}/events/{seq}"
+    shown.setdefault("cut", {})[name] = {"bytes": size, "url": url}
 
 
 def run_detail(
@@ -101,8 +104,8 @@ def run_detail(
     if run.status == "completed":
         _put(shown, "result", last, last.value or b"null", limit)
     if run.status in ("failed", "stuck") and "error" in last.facts:
-        shown["failure"] = failure_json(ErrorInfo.from_json(last.facts["error"]))
-    steps = steps_of(journal)
+        shown["failure"] = ErrorInfo.from_json(last.facts["error"]).shown()
+    steps = records_of(journal)
     pages = {
         "steps": step_page(steps, journal, None, PAGE, limit),
         "calls": call_page(activity.calls),
@@ -123,7 +126,7 @@ def run_detail(
 
 
 def step_page(
-    steps: Sequence[Step],
+    steps: Sequence[StepRecord],
     journal: Sequence[Event],
     after: str | None,
     count: int,
@@ -139,10 +142,11 @@ def step_page(
                 hint="give `after` as the last page gave it",
             )
         first = keys.index(after) + 1
-    values = {id(event.value): event for event in journal if event.value is not None}
+    values = {event.seq: event.value for event in journal}
+    run_id = journal[0].run_id
     chosen = steps[first : first + count]
     more = len(steps) > first + count
-    return _page("steps", "key", (_step_json(step, values, limit) for step in chosen), more)
+    return _page("steps", "key", (step_json(step, run_id, values, limit) for step in chosen), more)
 
 
 def call_page(found: Page[CallRow]) -> dict[str, Any]:
@@ -152,12 +156,12 @@ def call_page(found: Page[CallRow]) -> dict[str, Any]:
 
 def sandbox_page(found: Page[SandboxRecord]) -> dict[str, Any]:
     """Sandboxes of a run."""
-    return _page("sandboxes", "id", map(sandbox_json, found.rows), found.more)
+    return _page("sandboxes", "id", (each.as_json() for each in found.rows), found.more)
 
 
 def command_page(found: Page[CommandRecord]) -> dict[str, Any]:
     """Commands in sandboxes, with the end of what they wrote."""
-    return _page("commands", "id", map(command_json, found.rows), found.more)
+    return _page("commands", "id", (each.as_json() for each in found.rows), found.more)
 
 
 def _page(name: str, key: str, items: Iterable[dict[str, Any]], more: bool) -> dict[str, Any]:
@@ -175,7 +179,10 @@ def _page(name: str, key: str, items: Iterable[dict[str, Any]], more: bool) -> d
 # --- parts ---
 
 
-def _step_json(step: Step, values: dict[int, Event], limit: int) -> dict[str, Any]:
+def step_json(
+    step: StepRecord, run_id: str, values: Mapping[int, bytes | None], limit: int = SHOWN_BYTES
+) -> dict[str, Any]:
+    """A step; a payload that is not among `values`, or over the limit, is named in `cut`."""
     shown: dict[str, Any] = {
         "key": step.key,
         "kind": step.kind,
@@ -186,29 +193,18 @@ def _step_json(step: Step, values: dict[int, Event], limit: int) -> dict[str, An
         "ended_at": step.ended_at,
         "input": None,
         "output": None,
-        "error": None if step.error is None else failure_json(step.error),
+        "error": None if step.error is None else step.error.shown(),
     }
-    for name, value in (("input", step.input), ("output", step.output)):
-        if value is not None:
-            _put(shown, name, values[id(value)], value, limit)
+    places = (("input", step.input_seq, step.input_size),)
+    if step.output_seq is not None:
+        places += (("output", step.output_seq, step.output_size),)
+    for name, seq, size in places:
+        value = values.get(seq)
+        if size and (value is None or size > limit):
+            _cut(shown, name, run_id, seq, size)
+        elif value is not None:
+            shown[name] = json.loads(value)
     return shown
-
-
-def failure_json(error: ErrorInfo) -> dict[str, Any]:
-    """An error of a step or run, with what it came from."""
-    return {
-        **_error_json(error),
-        "traceback": error.traceback,
-        "hint": error.hint,
-        "origins": [
-            {"depth": depth, "relation": relation, **_error_json(origin)}
-            for depth, relation, origin in error.origins()
-        ],
-    }
-
-
-def _error_json(error: ErrorInfo) -> dict[str, Any]:
-    return {"type": error.type, "message": error.message, "notes": list(error.notes)}
 
 
 def dollars(nano: int | None) -> str | None:
@@ -222,6 +218,7 @@ def call_json(call: CallRow) -> dict[str, Any]:
     return {
         "id": call.id,
         "run_id": call.run_id,
+        "workflow": call.workflow,
         "step": call.step,
         "step_key": call.step_key,
         "attempt": call.attempt,
@@ -240,57 +237,10 @@ def call_json(call: CallRow) -> dict[str, Any]:
         "finish": call.finish,
         "error": call.error,
         "message": call.message,
+        "estimated": call.estimated,
+        "tags": call.tags,
+        "provider_attempts": call.attempts,
     }
-
-
-def sandbox_json(sandbox: SandboxRecord) -> dict[str, Any]:
-    """A sandbox that a run made."""
-    return {
-        "id": sandbox.id,
-        "backend": sandbox.backend,
-        "isolation": sandbox.isolation,
-        "runtime": sandbox.runtime,
-        "network": list(sandbox.network),
-        "step": sandbox.step,
-        "step_key": sandbox.step_key,
-        "attempt": sandbox.attempt,
-        "created_at": sandbox.created_at.timestamp(),
-        "stopped_at": _seconds(sandbox.stopped_at),
-        "stopped_because": sandbox.stopped_because,
-        "cpu_seconds": sandbox.cpu_seconds,
-        "peak_memory": sandbox.peak_memory,
-        "disk_used": sandbox.disk_used,
-    }
-
-
-def command_json(command: CommandRecord) -> dict[str, Any]:
-    """A command in a sandbox, with the end of what it wrote."""
-    return {
-        "id": command.id,
-        "sandbox_id": command.sandbox_id,
-        "argv": list(command.argv),
-        "cwd": command.cwd,
-        "step": command.step,
-        "step_key": command.step_key,
-        "attempt": command.attempt,
-        "started_at": command.started_at.timestamp(),
-        "ended_at": _seconds(command.ended_at),
-        "ended": command.ended,
-        "exit_code": command.exit_code,
-        "signal": command.signal,
-        "seconds": command.seconds,
-        "cpu_seconds": command.cpu_seconds,
-        "peak_memory": command.peak_memory,
-        "limits_hit": list(command.limits_hit),
-        "stdout": command.stdout_tail,
-        "stderr": command.stderr_tail,
-        "stdout_cut": command.stdout_cut,
-        "stderr_cut": command.stderr_cut,
-    }
-
-
-def _seconds(at: datetime | None) -> float | None:
-    return None if at is None else at.timestamp()
 
 
 def totals(sums: Sums) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.records import Run
+from holdfast.records import Event, Run
+from holdfast.runtime.step_records import StepRecord, records_of, steps_of
 from holdfast.server.inspector.actions import reuse
 from holdfast.server.inspector.outline import outline_of
-from holdfast.server.inspector.steps import StepView, opens_on, steps_of
+from holdfast.server.inspector.steps import opens_on
 from holdfast.store.sqlite.journal_views import Row
 
 
@@ -34,7 +35,7 @@ def test_a_step_that_was_retried_keeps_every_attempt_with_its_error() -> None:
     journal.add("step.retrying", "0/0", 2, facts={"attempt": 1, "error": error("a"), "next_at": 3})
     journal.add("step.retrying", "0/0", 4, facts={"attempt": 2, "error": error("b"), "next_at": 6})
     journal.add("step.completed", "0/0", 7, size=5)
-    (step,) = steps_of(journal.rows, run())
+    (step,) = records_of(journal.rows)
     assert (step.status, step.attempts, step.error) == ("completed", 3, None)
     assert [(t.number, t.started_at, t.ended_at, t.error.message) for t in step.tries] == [
         (1, 1, 2, "a"),
@@ -48,32 +49,34 @@ def test_a_failure_that_a_retry_of_the_run_made_void_is_an_attempt_of_the_past()
     journal.add("step.failed", "0/0", 2, facts={"error": error("declined"), "attempts": 1})
     journal.add("run.failed", at=2, facts={"error": error("declined")})
     journal.add("run.retried", at=50, facts={"void": [2]})
-    (step,) = steps_of(journal.rows, run())
+    (step,) = records_of(journal.rows)
     assert (step.status, step.attempts, step.ended_at) == ("running", 2, None)
     assert [found.error.message for found in step.tries] == ["declined"]
     journal.add("step.completed", "0/0", 51)
-    (step,) = steps_of(journal.rows, run())
+    (step,) = records_of(journal.rows)
     assert (step.status, step.ended_at, len(step.tries)) == ("completed", 51, 1)
 
 
 def test_a_result_that_says_it_did_not_pass_is_no_success() -> None:
     journal = Journal().add("step.started", "0/0", 1, facts={"name": "run_tests"}, round=1)
     journal.add("step.completed", "0/0", 2, passed=False, summary="1 failed")
-    (step,) = steps_of(journal.rows, run())
-    assert (step.status, step.verdict, step.went_wrong) == ("not passed", "1 failed", True)
+    (step,) = records_of(journal.rows)
+    assert (step.status, step.outcome, step.verdict) == ("completed", "not passed", "1 failed")
+    assert step.went_wrong
 
 
 def test_what_a_run_left_open_when_it_ended_was_cancelled() -> None:
     journal = Journal().add("step.started", "0/0", 1, facts={"name": "pay"})
-    (step,) = steps_of(journal.rows, run("cancelled", finished_at=9.0))
+    journal.add("run.cancelled", at=9)
+    (step,) = records_of(journal.rows)
     assert (step.status, step.ended_at) == ("cancelled", 9.0)
 
 
 def test_a_failed_run_opens_on_its_failed_step_and_a_live_one_on_what_it_is_at() -> None:
     steps = [
-        StepView("0/0", "step", "a", 1, 0, status="completed", ended_at=1),
-        StepView("0/1", "step", "b", 2, 1, status="failed", ended_at=2),
-        StepView("0/2", "step", "c", 3, 2, status="completed", ended_at=3),
+        StepRecord("0/0", "step", "a", 1, 0, status="completed", ended_at=1),
+        StepRecord("0/1", "step", "b", 2, 1, status="failed", ended_at=2),
+        StepRecord("0/2", "step", "c", 3, 2, status="completed", ended_at=3),
     ]
     assert opens_on(steps, run("failed")) is steps[1]
     steps[0].ended_at = None
@@ -84,7 +87,7 @@ def test_a_failed_run_opens_on_its_failed_step_and_a_live_one_on_what_it_is_at()
 def test_an_input_that_a_fork_edited_is_the_one_that_is_shown() -> None:
     journal = Journal().add("step.edited", "0/0", 1, size=7)
     journal.add("step.started", "0/0", 2, facts={"name": "pay"}, size=3)
-    (step,) = steps_of(journal.rows, run())
+    (step,) = records_of(journal.rows)
     assert (step.edited, step.input_seq, step.input_size) == (True, 1, 7)
 
 
@@ -96,7 +99,7 @@ def test_a_fork_reuses_what_ended_before_its_step_and_does_the_rest_again() -> N
     journal.add("step.started", "0/2", 3, facts={"name": "b"})
     journal.add("step.completed", "0.1/0", 4, size=1)
     journal.add("step.completed", "0/2", 5, size=1)
-    steps = steps_of(journal.rows, run())
+    steps = records_of(journal.rows)
     split = reuse(steps, steps[2])
     assert [step.name for step in split.reused] == ["a"]
     assert [step.name for step in split.again] == ["slow", "b"]
@@ -104,11 +107,13 @@ def test_a_fork_reuses_what_ended_before_its_step_and_does_the_rest_again() -> N
 
 def test_rounds_hold_the_steps_of_one_attempt_and_waits_between_them_stand_alone() -> None:
     steps = [
-        StepView("0/0", "step", "code", 1, 0, ended_at=1, round=1, status="completed"),
-        StepView("0/1", "timer", "sleep", 2, 1, ended_at=2, status="completed"),
-        StepView("0/2", "step", "tests", 3, 2, ended_at=3, round=1, status="not passed"),
-        StepView("0/3", "wait", "approval", 4, 3, ended_at=9, status="completed"),
-        StepView("0/4", "step", "code", 5, 9, ended_at=10, round=2, status="completed"),
+        StepRecord("0/0", "step", "code", 1, 0, ended_at=1, round=1, status="completed"),
+        StepRecord("0/1", "timer", "sleep", 2, 1, ended_at=2, status="completed"),
+        StepRecord(
+            "0/2", "step", "tests", 3, 2, ended_at=3, round=1, status="completed", passed=False
+        ),
+        StepRecord("0/3", "wait", "approval", 4, 3, ended_at=9, status="completed"),
+        StepRecord("0/4", "step", "code", 5, 9, ended_at=10, round=2, status="completed"),
     ]
     rounds = outline_of(steps, [], 0, 10).rounds
     assert [(found.number, len(found.lines), found.status) for found in rounds] == [
@@ -120,7 +125,7 @@ def test_rounds_hold_the_steps_of_one_attempt_and_waits_between_them_stand_alone
 
 def test_a_long_run_is_drawn_a_page_at_a_time_with_an_overview_of_the_whole() -> None:
     steps = [
-        StepView(f"0/{n}", "step", "s", n, n, ended_at=n + 0.5, status="completed")
+        StepRecord(f"0/{n}", "step", "s", n, n, ended_at=n + 0.5, status="completed")
         for n in range(5000)
     ]
     steps[4000].status = "failed"
@@ -130,3 +135,17 @@ def test_a_long_run_is_drawn_a_page_at_a_time_with_an_overview_of_the_whole() ->
     assert [found.wrong for found in outline.bins].count(True) == 1
     assert outline.shown is not None
     assert 5.9 < outline.shown.left < 6.1
+
+
+def test_steps_of_whole_events_are_the_same_with_their_payloads() -> None:
+    at = {"run_id": "run_1"}
+    journal = [
+        Event(seq=1, type="step.edited", key="0/0", at=1, value=b'{"n": 2}', **at),
+        Event(seq=2, type="step.started", key="0/0", at=2, meta='{"name": "pay"}', **at),
+        Event(seq=3, type="step.completed", key="0/0", at=3, value=b"7", **at),
+        Event(seq=4, type="wait.created", key="0/1", at=4, meta='{"name": "mail"}', **at),
+    ]
+    pay, mail = steps_of(journal)
+    assert (pay.status, pay.input, pay.output) == ("completed", b'{"n": 2}', b"7")
+    assert (mail.kind, mail.status, mail.output) == ("wait", "waiting", None)
+    assert [step.key for step in records_of(journal)] == [pay.key, mail.key]

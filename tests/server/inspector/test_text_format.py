@@ -8,13 +8,13 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.gateway.redact import Redactor
+from holdfast.runtime.step_records import StepRecord
 from holdfast.server.inspector import text_format
 from holdfast.server.inspector.actions import changed
 from holdfast.server.inspector.chart import chart_of, slice_start, slice_width
 from holdfast.server.inspector.code_html import diff, highlight
 from holdfast.server.inspector.payloads import SHOWN_TEXT, show
 from holdfast.server.inspector.statistics import by_model, percentile
-from holdfast.server.inspector.steps import StepView
 from holdfast.server.inspector.transcript import speech_of, story_of
 from holdfast.store.sqlite.call_views import Slice, Sum
 from holdfast.store.sqlite.journal_views import Payload
@@ -119,10 +119,10 @@ def test_a_models_words_and_its_code_are_told_apart() -> None:
 
 def test_a_story_compares_code_with_the_last_version_of_the_same_step() -> None:
     steps = [
-        StepView("0/0", "step", "generate_code", 1, 0, output_seq=2, round=1, status="completed"),
-        StepView("0/1", "step", "run_tests", 3, 1, output_seq=4, round=1, status="not passed"),
-        StepView("0/2", "step", "generate_code", 5, 2, output_seq=6, round=2, status="completed"),
-        StepView("0/3", "step", "send_mail", 7, 3, output_seq=8, status="completed"),
+        StepRecord("0/0", "step", "generate_code", 1, 0, output_seq=2, round=1, status="completed"),
+        StepRecord("0/1", "step", "run_tests", 3, 1, output_seq=4, round=1, passed=False),
+        StepRecord("0/2", "step", "generate_code", 5, 2, output_seq=6, round=2, status="completed"),
+        StepRecord("0/3", "step", "send_mail", 7, 3, output_seq=8, status="completed"),
     ]
     outputs = {
         2: {"code": "a = 1", "filename": "s.py"},

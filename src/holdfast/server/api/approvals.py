@@ -7,7 +7,6 @@ no other.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -17,7 +16,7 @@ from starlette.responses import Response
 
 from holdfast.errors import UsageError
 from holdfast.loop.approval_decisions import decide, get_approval, list_approvals
-from holdfast.records.approvals import Approval, ApprovalStatus
+from holdfast.records.approvals import ApprovalStatus
 from holdfast.server.api.hooks import ANYTHING, payload_of
 from holdfast.server.replies import Json
 from holdfast.server.requests import Decide, DecideByToken
@@ -45,13 +44,13 @@ async def approvals(query: Annotated[ApprovalsQuery, Query()]) -> Response:
     found = await list_approvals(
         status=status, run=query.run, limit=query.limit, before=query.before
     )
-    return Json({"approvals": [_shown(each) for each in found]})
+    return Json({"approvals": [each.as_json() for each in found]})
 
 
 @router.get("/api/approvals/{id}", response_model=ApprovalShown)
 async def approval(id: str) -> Response:
     """Exactly what would be done, and what was decided."""
-    return Json(_shown(await get_approval(id[:100])))
+    return Json((await get_approval(id[:100])).as_json())
 
 
 @router.post("/api/approvals/{id}", response_model=ApprovalShown)
@@ -65,7 +64,7 @@ async def decide_approval(id: str, body: Decide) -> Response:
         arguments_hash=body.arguments_hash,
         how="http",
     )
-    return Json(_shown(decided))
+    return Json(decided.as_json())
 
 
 @router.post("/hooks/{approval_id}/{token}", response_model=ApprovalShown, openapi_extra=ANYTHING)
@@ -80,7 +79,7 @@ async def decide_by_token(request: Request, approval_id: str, token: str) -> Res
         token=token,
         how="webhook",
     )
-    return Json(_shown(decided))
+    return Json(decided.as_json())
 
 
 def _asked(payload: Any) -> DecideByToken:
@@ -90,8 +89,3 @@ def _asked(payload: Any) -> DecideByToken:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part)[:50] for part in ("body", *first["loc"]))
         raise UsageError(f"{place}: {first['msg']}") from error
-
-
-def _shown(found: Approval) -> dict[str, Any]:
-    """An approval, without the signature that vouches for it."""
-    return {name: value for name, value in asdict(found).items() if name != "signature"}

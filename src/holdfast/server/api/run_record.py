@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from holdfast.errors import NotFound
-from holdfast.runtime.step_records import steps_of
+from holdfast.runtime.step_records import records_of
 from holdfast.server import views
 from holdfast.server.dependencies import TheEngine, TheInspection, TheRun, TheSandboxes
 from holdfast.server.replies import Json
@@ -88,7 +88,7 @@ async def run_steps(engine: TheEngine, run: TheRun, query: Paged) -> Response:
     journal = await engine.store.load(run.id)
 
     def page() -> Response:
-        return Json(views.step_page(steps_of(journal), journal, query.after, query.limit))
+        return Json(views.step_page(records_of(journal), journal, query.after, query.limit))
 
     return await asyncio.to_thread(page) if len(journal) > LONG_JOURNAL else page()
 

@@ -1,4 +1,4 @@
-"""Steering runs: cancel, terminate, pause, resume, retry, fork, approve."""
+"""Steering runs: cancel, terminate, pause, resume, retry, fork, answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.server import views
 from holdfast.server.api.workflows import started_reply
 from holdfast.server.dependencies import TheEngine, TheRun
 from holdfast.server.replies import Json
-from holdfast.server.requests import Approve, ForkRun, Nothing
+from holdfast.server.requests import Answer, ForkRun, Nothing
 from holdfast.server.schemas import ERRORS, EventSent, RunShown, Started
 from holdfast.server.strict_json import StrictRoute
 from holdfast.store.base import Created
@@ -84,21 +84,29 @@ async def fork(engine: TheEngine, run: TheRun, body: ForkRun | None = None) -> R
     return started_reply(Created(await forked.record(), existed=False))
 
 
-@router.post("/approve", status_code=202, response_model=EventSent)
-async def approve(engine: TheEngine, run: TheRun, body: Approve | None = None) -> Response:
-    """Answer the event that a run waits for: yes, or no.
+@router.post(
+    "/approve",
+    status_code=202,
+    response_model=EventSent,
+    deprecated=True,
+    operation_id="answer_by_its_old_name",
+)
+@router.post("/answer", status_code=202, response_model=EventSent)
+async def answer(engine: TheEngine, run: TheRun, body: Answer | None = None) -> Response:
+    """Send the event that a run waits for, with a yes or no in it.
 
-    The event gets the fields that the wait matches by, and `approved`. Each wait is answered
-    once.
+    A short form of `POST /api/events`: the event gets the name and the fields that the wait
+    matches by, and `approved`. Each wait is answered once. It decides no approval: what a run asks
+    of people by `approval(…)` is decided at `/api/approvals/{id}`. `/approve` is its old name.
     """
-    asked = body or Approve()
+    asked = body or Answer()
     wait = _open_wait(run.id, await engine.store.load(run.id), asked.step)
     facts = wait.facts
     match: dict[str, Any] = facts.get("match") or {}
     payload = {**asked.payload, **match, "approved": asked.approved}
     if asked.comment is not None:
         payload["comment"] = asked.comment
-    event_id = f"approve:{run.id}:{wait.seq}"
+    event_id = f"answer:{run.id}:{wait.seq}"
     is_new = await send_event(facts["name"], payload, id=event_id, run=run.id)
     sent = {"id": event_id, "name": facts["name"], "run": run.id, "repeated": not is_new}
     return Json(sent, 202)

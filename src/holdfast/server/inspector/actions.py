@@ -18,9 +18,9 @@ from starlette.responses import Response
 
 from holdfast.errors import NotFound, UsageError
 from holdfast.runtime.client import RunHandle, get_run, send_event
+from holdfast.runtime.step_records import StepRecord
 from holdfast.server.inspector.pages import Page, inspection, seen, url
 from holdfast.server.inspector.run_data import Loaded, load
-from holdfast.server.inspector.steps import StepView
 from holdfast.store.sqlite import journal_views as journal_of
 
 EDITABLE_BYTES = 64 * 1024
@@ -107,11 +107,11 @@ async def do_plain(request: Request) -> Response:
 class Reuse:
     """What a fork takes over, and what it does again."""
 
-    reused: list[StepView]
-    again: list[StepView]
+    reused: list[StepRecord]
+    again: list[StepRecord]
 
 
-def reuse(steps: list[StepView], step: StepView | None) -> Reuse:
+def reuse(steps: list[StepRecord], step: StepRecord | None) -> Reuse:
     """What is on record before a step is taken over; what ended later is done again."""
     if step is None:
         return Reuse([], steps)
@@ -143,7 +143,7 @@ async def ask_fork(request: Request) -> Page:
 async def _ask_fork(request: Request, key: str | None) -> Page:
     run_id = request.path_params["run_id"]
 
-    def ask(connection: sqlite3.Connection) -> tuple[Loaded, StepView | None, str | None]:
+    def ask(connection: sqlite3.Connection) -> tuple[Loaded, StepRecord | None, str | None]:
         loaded = load(connection, run_id)
         step = None if key is None else loaded.step(key)
         seq = 1 if step is None else step.input_seq

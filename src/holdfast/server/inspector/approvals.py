@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import sqlite3
 import time
-from dataclasses import asdict
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -42,8 +41,8 @@ async def list_page(request: Request) -> Page:
 
     def as_json() -> dict[str, Any]:
         return {
-            "waiting": [asdict(each) for each in waiting],
-            "decided": [asdict(each) for each in decided],
+            "waiting": [each.as_json() for each in waiting],
+            "decided": [each.as_json() for each in decided],
         }
 
     return Page("approvals.html", "Approvals", "approvals", context, as_json, live="/api/events")
@@ -74,7 +73,7 @@ async def ask_decision(request: Request) -> Page:
         "leaning": request.query_params.get("as") or "",
         "log": 0,
     }
-    return Page("decide.html", found.title, "approvals", context, lambda: asdict(found))
+    return Page("decide.html", found.title, "approvals", context, found.as_json)
 
 
 def _user() -> str:

@@ -16,6 +16,7 @@ from holdfast.gateway.messages import ReasoningPart, ToolCallPart
 from holdfast.gateway.reply import Completion
 from holdfast.gateway.request import Tool
 from holdfast.records.calls import Call
+from holdfast.server import views
 from holdfast.server.inspector import transcript
 from holdfast.server.inspector.code_html import highlight
 from holdfast.server.inspector.models import SPANS
@@ -47,14 +48,9 @@ async def calls_page(request: Request) -> Page:
     context: dict[str, Any] = {"found": found, "which": which, "given": given, "log": found.log}
 
     def as_json() -> dict[str, Any]:
-        return {"calls": [row_json(row) for row in found.rows], "older": found.older}
+        return {"calls": [views.call_json(row) for row in found.rows], "older": found.older}
 
     return Page("calls.html", "Calls", "models", context, as_json, live="/api/events")
-
-
-def row_json(row: CallRow) -> dict[str, Any]:
-    """A call for programs, without what was said."""
-    return {name: getattr(row, name) for name in CallRow.__slots__}
 
 
 async def call_page(request: Request) -> Page:
@@ -63,6 +59,7 @@ async def call_page(request: Request) -> Page:
     call, log = await inspection(request).ask(lambda c: (found_in.call(c, id), last_log(c)))
     if call is None:
         raise NotFound(f"there is no call {id[:100]}")
+    row = await inspection(request).ask(lambda c: found_in.row(c, id))
     request_made, reply = recorded_request(call), recorded_reply(call)
     context: dict[str, Any] = {
         "call": call,
@@ -80,7 +77,7 @@ async def call_page(request: Request) -> Page:
         run_id = call.start.run_id
         live = "/api/events" if run_id is None else f"/api/runs/{run_id}/events"
     title = f"Call {id}"
-    return Page("call.html", title, "models", context, lambda: _call_json(call), live=live)
+    return Page("call.html", title, "models", context, lambda: _call_json(row, call), live=live)
 
 
 def _reasoning(reply: Completion) -> str:
@@ -98,29 +95,12 @@ def _schemas(tools: Sequence[Tool]) -> list[tuple[str, str, Markup]]:
     ]
 
 
-def _call_json(call: Call) -> dict[str, Any]:
-    start, end = call.start, call.end
+def _call_json(row: CallRow, call: Call) -> dict[str, Any]:
+    prompt, reply = call.start.prompt, None if call.end is None else call.end.reply
     return {
-        "id": start.id,
-        "status": call.status,
-        "model": start.model,
-        "run_id": start.run_id,
-        "step": start.step,
-        "step_key": start.step_key,
-        "started_at": start.started_at,
-        "finished_at": None if end is None else end.finished_at,
-        "provider": None if end is None else end.provider,
-        "served": None if end is None else end.served,
-        "input_tokens": 0 if end is None else end.input_tokens,
-        "cached_tokens": 0 if end is None else end.cached_tokens,
-        "output_tokens": 0 if end is None else end.output_tokens,
-        "cost_nanodollars": None if end is None else end.cost,
-        "latency": None if end is None else end.latency,
-        "first_token": None if end is None else end.first_token,
-        "error": None if end is None else end.error,
-        "message": None if end is None else end.message,
-        "prompt": None if start.prompt is None else _read(start.prompt),
-        "reply": None if end is None or end.reply is None else _read(end.reply),
+        **views.call_json(row),
+        "prompt": None if prompt is None else _read(prompt),
+        "reply": None if reply is None else _read(reply),
     }
 
 

@@ -16,6 +16,7 @@ from holdfast.errors import UsageError
 from holdfast.gateway.config import Budget, GatewayConfig
 from holdfast.gateway.gateway import Gateway
 from holdfast.records.calls import NANO, Spend
+from holdfast.server import views
 from holdfast.server.inspector import statistics
 from holdfast.server.inspector.chart import chart_of, slice_start, slice_width
 from holdfast.server.inspector.pages import Page, inspection
@@ -98,7 +99,12 @@ async def models_page(request: Request) -> Page:
             "since": begin,
             "models": [_line_json(line) for line in lines],
             "spend": [
-                {"at": begin + s.index * width, "model": s.model, "calls": s.calls, "cost": s.cost}
+                {
+                    "at": begin + s.index * width,
+                    "model": s.model,
+                    "calls": s.calls,
+                    "cost_usd": views.dollars(s.cost),
+                }
                 for s in slices
             ],
             "budgets": [
@@ -125,7 +131,7 @@ def _line_json(line: statistics.ModelLine) -> dict[str, Any]:
         "input_tokens": line.input_tokens,
         "cached_tokens": line.cached_tokens,
         "output_tokens": line.output_tokens,
-        "cost_nanodollars": line.cost,
+        "cost_usd": views.dollars(line.cost),
         "unpriced_calls": line.unpriced,
         "p50_seconds": line.p50,
         "p95_seconds": line.p95,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from holdfast.server.inspector.steps import StepView
+from holdfast.runtime.step_records import StepRecord
 from holdfast.server.inspector.timeline import Axis, Piece, Stretch, axis_of, busy_seconds
 from holdfast.store.sqlite.call_views import CallRow
 
@@ -29,7 +29,7 @@ class Mark:
 class Line:
     """A step's row."""
 
-    step: StepView
+    step: StepRecord
     pieces: list[Piece]
     marks: list[Mark]
     folds: list[Stretch]
@@ -54,7 +54,7 @@ class Round:
     @property
     def status(self) -> str:
         """How the round went: by what in it went wrong, or is still under way."""
-        states = [line.step.status for line in self.lines]
+        states = [line.step.outcome for line in self.lines]
         for state in ("failed", "timed out", "not passed", "running", "retrying", "waiting"):
             if state in states:
                 return state
@@ -93,7 +93,7 @@ class Outline:
         return (line for round in self.rounds for line in round.lines)
 
 
-def busy_spans(steps: Sequence[StepView], now: float) -> list[tuple[float, float]]:
+def busy_spans(steps: Sequence[StepRecord], now: float) -> list[tuple[float, float]]:
     """When something was worked on: steps without their backoff; children count as work."""
     spans: list[tuple[float, float]] = []
     for step in steps:
@@ -107,7 +107,7 @@ def busy_spans(steps: Sequence[StepView], now: float) -> list[tuple[float, float
 
 
 def outline_of(
-    steps: Sequence[StepView],
+    steps: Sequence[StepRecord],
     calls: Sequence[CallRow],
     begin: float,
     end: float,
@@ -130,12 +130,12 @@ def outline_of(
     return outline
 
 
-def _extent(steps: Sequence[StepView], now: float) -> tuple[float, float]:
+def _extent(steps: Sequence[StepRecord], now: float) -> tuple[float, float]:
     ends = [now if step.ended_at is None else step.ended_at for step in steps]
     return min(step.started_at for step in steps), max(ends)
 
 
-def _line(step: StepView, calls: Sequence[CallRow], axis: Axis, now: float) -> Line:
+def _line(step: StepRecord, calls: Sequence[CallRow], axis: Axis, now: float) -> Line:
     end = now if step.ended_at is None else step.ended_at
     pieces: list[Piece] = []
     marks: list[Mark] = []
@@ -201,7 +201,7 @@ def _rounds(lines: Sequence[Line], axis: Axis, now: float) -> list[Round]:
 
 
 def _overview(
-    outline: Outline, steps: Sequence[StepView], shown: Sequence[StepView], now: float
+    outline: Outline, steps: Sequence[StepRecord], shown: Sequence[StepRecord], now: float
 ) -> None:
     """Columns over the whole run, and where on it the shown rows are."""
     begin, end = _extent(steps, now)
@@ -223,12 +223,6 @@ def _overview(
     outline.shown = axis.piece(*_extent(shown, now), "group")
 
 
-def totals(calls: Sequence[CallRow]) -> tuple[int, int, bool]:
-    """Tokens, nanodollars, and whether a price was unknown."""
-    unpriced = any(call.cost is None and call.status == "completed" for call in calls)
-    return sum(call.tokens for call in calls), sum(call.cost or 0 for call in calls), unpriced
-
-
-def worked(steps: Sequence[StepView], now: float) -> float:
+def worked(steps: Sequence[StepRecord], now: float) -> float:
     """Seconds in which the run did something, rather than wait."""
     return busy_seconds(busy_spans(steps, now))

@@ -31,6 +31,7 @@ from holdfast.gateway.providers import resolve_providers
 from holdfast.gateway.redact import Redactor
 from holdfast.server.authentication import csrf_token
 from holdfast.server.inspector import text_format
+from holdfast.server.inspector.steps import label_of
 from holdfast.server.replies import Json, error_headers, error_reply
 from holdfast.store.sqlite import changes
 from holdfast.store.sqlite.inspection import Inspection
@@ -234,6 +235,7 @@ def _templates() -> Environment:
         "moment", "machine_time", "clock", "title", "short_id", "one_line",
     ):  # fmt: skip
         environment.filters[name] = getattr(text_format, name)
+    environment.filters["label"] = label_of
     environment.filters["pathpart"] = lambda text: quote(str(text), safe="")
     own: dict[str, Any] = {"url": url, "static": static_url}
     cast("dict[str, Any]", environment.globals).update(own)

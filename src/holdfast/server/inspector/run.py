@@ -13,12 +13,13 @@ from starlette.requests import Request
 
 from holdfast.errors import NotFound
 from holdfast.records.live import Published
+from holdfast.runtime.step_records import StepRecord
+from holdfast.server import views
 from holdfast.server.inspector import approvals, outline, payloads
 from holdfast.server.inspector.pages import Page, inspection, mask, url, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.run_data import Loaded, load
 from holdfast.server.inspector.runs import status_of
-from holdfast.server.inspector.steps import StepView
 from holdfast.server.inspector.text_format import summary
 from holdfast.store.sqlite import journal_views as journal_of
 from holdfast.store.sqlite import sandbox_views
@@ -33,7 +34,7 @@ SHOWN = 200
 class Panel:
     """The selected step, with what went in and out."""
 
-    step: StepView
+    step: StepRecord
     input: Shown | None
     output: Shown | None
     calls: list[CallRow]
@@ -86,7 +87,7 @@ def _first_row(loaded: Loaded, panel: Panel | None, chosen: int) -> int:
     return 0 if panel is None else panel.place // outline.ROWS * outline.ROWS
 
 
-def _panel(connection: sqlite3.Connection, loaded: Loaded, step: StepView, masked: Mask) -> Panel:
+def _panel(connection: sqlite3.Connection, loaded: Loaded, step: StepRecord, masked: Mask) -> Panel:
     calls = [call for call in loaded.calls if call.step_key == step.key]
     output = None
     if step.output_seq is not None:
@@ -190,15 +191,21 @@ def as_json(loaded: Loaded, now: float, panel: Panel | None) -> dict[str, Any]:
     """A run for programs: its beginning if there is much of it, and where the rest is."""
     place = f"/api/runs/{loaded.run.id}"
     more: dict[str, str] = {}
+    said = loaded.totals(now)
     if len(loaded.steps) > SHOWN:
         more["steps"] = url(f"{place}/steps", None, after=loaded.steps[SHOWN - 1].key)
     if len(loaded.calls) > SHOWN:
         more["calls"] = url(f"{place}/calls", None, after=loaded.calls[SHOWN - 1].id)
     return {
-        "run": loaded.run.as_json(),
-        "totals": loaded.totals(now),
-        "steps": [step_json(step) for step in loaded.steps[:SHOWN]],
-        "calls": [call.id for call in loaded.calls[:SHOWN]],
+        "run": views.run_json(loaded.run),
+        "totals": {
+            "steps": len(loaded.steps),
+            **views.totals(loaded.sums),
+            "seconds": said["seconds"],
+            "busy_seconds": said["busy"],
+        },
+        "steps": [_step_json(step, loaded.run.id) for step in loaded.steps[:SHOWN]],
+        "calls": [views.call_json(call) for call in loaded.calls[:SHOWN]],
         "more": more,
         "published": {each.name: _value_of(each) for each in loaded.published},
         "selected": None if panel is None else panel.step.key,
@@ -206,22 +213,7 @@ def as_json(loaded: Loaded, now: float, panel: Panel | None) -> dict[str, Any]:
     }
 
 
-def step_json(step: StepView) -> dict[str, Any]:
-    """A step for programs, without its payloads."""
-    return {
-        "key": step.key,
-        "kind": step.kind,
-        "name": step.name,
-        "status": step.status,
-        "round": step.round,
-        "attempts": step.attempts,
-        "started_at": step.started_at,
-        "ended_at": step.ended_at,
-        "passed": step.passed,
-        "verdict": step.verdict,
-        "error": None if step.error is None else str(step.error),
-        "input": {"seq": step.input_seq, "bytes": step.input_size},
-        "output": None
-        if step.output_seq is None
-        else {"seq": step.output_seq, "bytes": step.output_size},
-    }
+def _step_json(step: StepRecord, run_id: str) -> dict[str, Any]:
+    """A step as the API shows it, payloads by their addresses, and what its result says of it."""
+    more = {"round": step.round, "passed": step.passed, "verdict": step.verdict}
+    return {**views.step_json(step, run_id, {}), **more}

@@ -11,11 +11,12 @@ from holdfast.errors import NotFound
 from holdfast.records import ErrorInfo, Run
 from holdfast.records.approvals import Approval
 from holdfast.records.live import Published
+from holdfast.runtime.step_records import StepRecord, error_of, records_of
 from holdfast.server.inspector import outline, steps
-from holdfast.server.inspector.steps import StepView
-from holdfast.store.sqlite import approvals, queries
+from holdfast.store.sqlite import activity, approvals, queries
 from holdfast.store.sqlite import call_views as calls_of
 from holdfast.store.sqlite import journal_views as journal_of
+from holdfast.store.sqlite.activity import Sums
 from holdfast.store.sqlite.call_views import CallRow
 from holdfast.store.sqlite.inspection import last_log
 from holdfast.store.sqlite.journal_views import Row
@@ -29,8 +30,9 @@ class Loaded:
 
     run: Run
     journal: list[Row]
-    steps: list[StepView]
+    steps: list[StepRecord]
     calls: list[CallRow]
+    sums: Sums
     approvals: list[Approval]
     """What it waits for somebody to decide."""
     published: list[Published]
@@ -54,7 +56,7 @@ class Loaded:
         if self.run.status not in ("failed", "stuck"):
             return None
         facts = self.journal[-1].facts
-        return steps.error_of(facts) if "error" in facts else None
+        return error_of(facts) if "error" in facts else None
 
     @property
     def result(self) -> Row | None:
@@ -68,7 +70,7 @@ class Loaded:
         types = [row.type for row in self.journal]
         return not self.run.ended and "cancel.requested" in types
 
-    def step(self, key: str | None) -> StepView | None:
+    def step(self, key: str | None) -> StepRecord | None:
         """The step with this key; without one, that which the page opens on."""
         if key is None:
             return steps.opens_on(self.steps, self.run)
@@ -76,16 +78,15 @@ class Loaded:
 
     def totals(self, now: float) -> dict[str, Any]:
         """What the header says: time, steps, tokens, cost."""
-        tokens, cost, unpriced = outline.totals(self.calls)
         started = self.run.started_at or self.run.created_at
         return {
             "seconds": max(self.end(now) - started, 0.0),
             "busy": outline.worked(self.steps, self.end(now)),
             "steps": len(self.steps),
-            "calls": len(self.calls),
-            "tokens": tokens,
-            "cost": cost,
-            "unpriced": unpriced,
+            "calls": self.sums.calls,
+            "tokens": self.sums.input_tokens + self.sums.output_tokens,
+            "cost": self.sums.cost,
+            "unpriced": self.sums.unpriced,
         }
 
 
@@ -98,8 +99,9 @@ def load(connection: sqlite3.Connection, run_id: str) -> Loaded:
     return Loaded(
         run,
         journal,
-        steps.steps_of(journal, run),
+        records_of(journal),
         calls_of.of_run(connection, run_id),
+        activity.sums(connection, run_id),
         approvals.listed(connection, "pending", run_id, APPROVALS, None, time.time()),
         queries.published(connection, run_id),
         last_log(connection),

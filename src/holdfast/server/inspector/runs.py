@@ -11,7 +11,8 @@ from starlette.requests import Request
 
 from holdfast.errors import UsageError
 from holdfast.records import Run, Status
-from holdfast.server.inspector.pages import Page, inspection, url, whole
+from holdfast.server import views
+from holdfast.server.inspector.pages import Page, inspection, whole
 from holdfast.server.inspector.text_format import summary
 from holdfast.store.sqlite import run_views as found_in
 from holdfast.store.sqlite.run_views import COUNTED, RunPage, RunQuery, RunRow
@@ -155,13 +156,12 @@ def row_json(row: RunRow) -> dict[str, Any]:
     """A row of the list for programs."""
     doing = row.doing
     return {
-        **row.run.as_json(),
+        **views.run_json(row.run),
         "summary": summary(row.run.attributes, row.input),
         "doing": None
         if doing is None
         else {"name": doing.name, "since": doing.since, "attempt": doing.attempt},
         "tokens": row.tokens,
-        "cost_nanodollars": row.usd,
+        "cost_usd": views.dollars(row.usd),
         "calls": row.calls,
-        "url": url(f"/runs/{row.run.id}"),
     }

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict
-from datetime import datetime
 from typing import Any
 
 from starlette.requests import Request
@@ -70,8 +68,8 @@ async def sandbox_page(request: Request) -> Page:
     def as_json() -> dict[str, Any]:
         return {
             **row_json(row),
-            "commands_list": [_plain(asdict(command)) for command in found.commands],
-            "egress": [_plain(asdict(attempt)) for attempt in found.egress],
+            "commands_list": [command.as_json() for command in found.commands],
+            "egress": [attempt.as_json() for attempt in found.egress],
         }
 
     return Page("sandbox.html", f"Sandbox {record.id}", "sandboxes", context, as_json, live=live)
@@ -120,7 +118,7 @@ async def _on_record(request: Request) -> None:
 def row_json(row: SandboxRow) -> dict[str, Any]:
     """A sandbox for programs."""
     return {
-        **_plain(asdict(row.record)),
+        **row.record.as_json(),
         "commands": row.commands,
         "failed": row.failed,
         "written_bytes": row.written,
@@ -128,11 +126,4 @@ def row_json(row: SandboxRow) -> dict[str, Any]:
         "refused": row.refused,
         "cpu_seconds": row.cpu_seconds,
         "peak_memory": row.peak_memory,
-    }
-
-
-def _plain(data: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.timestamp() if isinstance(value, datetime) else value
-        for name, value in data.items()
     }

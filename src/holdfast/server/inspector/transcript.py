@@ -18,8 +18,8 @@ from holdfast.gateway.messages import ReasoningPart, TextPart, ToolCallPart, Too
 from holdfast.gateway.reply import Completion
 from holdfast.gateway.request import Request
 from holdfast.records import ErrorInfo
+from holdfast.runtime.step_records import StepRecord
 from holdfast.server.inspector import code_html, payloads
-from holdfast.server.inspector.steps import StepView
 from holdfast.store.sqlite.call_views import CallRow
 
 STEPS = 60
@@ -66,7 +66,7 @@ class Said:
 class Entry:
     """What one step adds to the story."""
 
-    step: StepView
+    step: StepRecord
     said: list[Said] = field(default_factory=list[Said])
     filename: str = ""
     code: Markup | None = None
@@ -97,10 +97,10 @@ class RecordedCall:
 
 
 def story_of(
-    steps: Sequence[StepView],
+    steps: Sequence[StepRecord],
     outputs: Mapping[int, Any],
     told: Mapping[str, Sequence[RecordedCall]],
-    earlier: Sequence[StepView] = (),
+    earlier: Sequence[StepRecord] = (),
 ) -> list[Entry]:
     """The entries of these steps; `outputs` has results by their place in the journal.
 
@@ -129,7 +129,7 @@ def story_of(
 
 
 def _remember(
-    latest: dict[str, tuple[str, int | None]], step: StepView, outputs: Mapping[int, Any]
+    latest: dict[str, tuple[str, int | None]], step: StepRecord, outputs: Mapping[int, Any]
 ) -> None:
     output = outputs.get(step.output_seq or -1)
     if isinstance(output, dict):
@@ -161,7 +161,7 @@ def _text(value: Any) -> str:
     return value[:SAID] if isinstance(value, str) else ""
 
 
-def _line(step: StepView, output: Any) -> str:
+def _line(step: StepRecord, output: Any) -> str:
     if step.kind != "step" and output is None:
         return ""
     if output is None or output == {}:

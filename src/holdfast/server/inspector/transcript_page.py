@@ -11,12 +11,13 @@ from typing import Any
 from starlette.requests import Request
 
 from holdfast.gateway.canonical_json import recorded_reply, recorded_request
+from holdfast.runtime.step_records import StepRecord
+from holdfast.server import views
 from holdfast.server.inspector import run as run_pages
 from holdfast.server.inspector import transcript
 from holdfast.server.inspector.pages import Page, inspection, mask, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.run_data import Loaded, load
-from holdfast.server.inspector.steps import StepView
 from holdfast.server.inspector.transcript import Entry, RecordedCall
 from holdfast.store.sqlite import call_views as calls_of
 from holdfast.store.sqlite import journal_views as journal_of
@@ -58,7 +59,9 @@ async def transcript_page(request: Request) -> Page:
     return run_pages.page_of(loaded, "transcript.html", context, lambda: _as_json(loaded, entries))
 
 
-def _with_code_before(earlier: Sequence[StepView], told: Sequence[StepView]) -> list[StepView]:
+def _with_code_before(
+    earlier: Sequence[StepRecord], told: Sequence[StepRecord]
+) -> list[StepRecord]:
     """The last step of each name before the page, for its code to be compared with."""
     names = {step.name for step in told}
     latest = {step.name: step for step in earlier if step.name in names and step.output_seq}
@@ -66,7 +69,7 @@ def _with_code_before(earlier: Sequence[StepView], told: Sequence[StepView]) -> 
 
 
 def _outputs(
-    connection: sqlite3.Connection, run_id: str, steps: Sequence[StepView], masked: Mask
+    connection: sqlite3.Connection, run_id: str, steps: Sequence[StepRecord], masked: Mask
 ) -> dict[int, Any]:
     found: dict[int, Any] = {}
     for step in steps:
@@ -83,7 +86,7 @@ def _outputs(
 
 
 def _calls(
-    connection: sqlite3.Connection, loaded: Loaded, steps: Sequence[StepView]
+    connection: sqlite3.Connection, loaded: Loaded, steps: Sequence[StepRecord]
 ) -> dict[str, list[RecordedCall]]:
     keys = {step.key for step in steps}
     found: dict[str, list[RecordedCall]] = {}
@@ -99,7 +102,7 @@ def _calls(
 
 def _as_json(loaded: Loaded, entries: Sequence[Entry]) -> dict[str, Any]:
     return {
-        "run": loaded.run.as_json(),
+        "run": views.run_json(loaded.run),
         "entries": [
             {
                 "step": entry.step.key,
