@@ -330,6 +330,78 @@ def under_way(seed: Seed, worker: str) -> SeededRun:
     return run
 
 
+PATCH = """\
+diff --git a/shop/prices.py b/shop/prices.py
+index 1f2e3d4..5a6b7c8 100644
+--- a/shop/prices.py
++++ b/shop/prices.py
+@@ -8,6 +8,6 @@ from decimal import Decimal
+ def total(lines: list[Line]) -> Decimal:
+     \"\"\"What is to be paid.\"\"\"
+     found = Decimal(0)
+-    for line in lines[1:]:
++    for line in lines:
+         found += line.price * line.count
+     return found
+diff --git a/tests/test_prices.py b/tests/test_prices.py
+new file mode 100644
+index 0000000..9d8e7f6
+--- /dev/null
++++ b/tests/test_prices.py
+@@ -0,0 +1,2 @@
++def test_the_first_line_counts() -> None:
++    assert total([Line("<b>bread</b>", Decimal(3), 2)]) == 6
+"""
+
+
+def repaired(seed: Seed, age: float) -> SeededRun:
+    """A run on a repo, with its patch."""
+    task = "The total leaves out the first line of an order"
+    run = seed.run("fix_repo", age, {"task": task}, attributes={"task": task, "passed": True})
+    run.begin()
+    run.step("settle", {}, {"model": OPUS}, 0.1)
+    run.step("take_repo", {"source": "."}, {"files": 212, "tests": {"command": "pytest -q"}}, 3.0)
+    before = {"ok": False, "summary": "1 failed, 41 passed"}
+    run.step("run_tests", {"command": "pytest -q"}, before, 9.0)
+    run.step("generate_text opus", {"prompt": "p"}, {"parts": []}, 6.0)
+    run.step("search", {"pattern": "def total"}, {"text": "shop/prices.py:8"}, 0.2)
+    run.step("edit", {"path": "shop/prices.py"}, {"text": "edited"}, 0.1)
+    run.step("close_workspace", {}, None, 0.1)
+    run.complete(
+        {
+            "passed": True,
+            "patch": {"text": PATCH, "encoding": "utf-8"},
+            "summary": "`total` skipped the first line; it counts all of them now.",
+            "verdict": {
+                "passed": True,
+                "summary": "43 passed",
+                "tests": {"summary": "43 passed", "output": "43 passed in 8.1s"},
+                "changed_tests": [{"path": "tests/test_prices.py", "how": "added"}],
+            },
+            "before": before,
+        }
+    )
+    return run
+
+
+def spread(seed: Seed, age: float, rate: str, forked_from: str | None = None) -> SeededRun:
+    """A workflow of somebody's own, with steps side by side."""
+    run = seed.run(
+        "quarterly_report",
+        age,
+        {"quarter": "2026-Q3"},
+        forked_from=forked_from,
+    )
+    run.begin()
+    for place, region in enumerate(("north", "south", "west")):
+        figures = {"region": region, "revenue": 1200 + place}
+        run.step("fetch_figures", {"region": region}, figures, 1.0, key=f"0.{place}/0")
+    run.step("convert", {"currency": "EUR", "rate": rate}, {"sum": f"3603 at {rate}"}, 0.4)
+    run.step("write_report", {"quarter": "2026-Q3"}, {"pages": 4}, 2.0)
+    run.complete({"pages": 4})
+    return run
+
+
 def fill(seed: Seed) -> dict[str, str]:
     """A week's worth; the ids of the runs worth looking at."""
     luck = seed.luck
@@ -349,6 +421,9 @@ def fill(seed: Seed) -> dict[str, str]:
     passed = healed(seed, 2 * HOUR + 240)
     ids["passed"] = passed.id
     ids["failed"] = broken(seed, 1500).id
+    ids["repo"] = repaired(seed, 3000).id
+    ids["parallel"] = spread(seed, 2900, "1.08").id
+    ids["forked"] = spread(seed, 2800, "1.11", forked_from=ids["parallel"]).id
     refund = seed.run(
         "support_agent",
         2100,

@@ -220,3 +220,25 @@ def test_a_form_without_its_token_is_refused(site: Site, visit: Visit) -> None:
     expect(visit.page.locator("body")).to_contain_text("CSRF")
     assert site.ask(f"/api/runs/{run}")["status"] == "running"
     site.tell("guarded")
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_a_run_is_started_by_a_form_made_from_type_hints(
+    site: Site, visiting: Callable[..., Visit], script: bool
+) -> None:
+    visit = visiting(java_script_enabled=script)
+    visit.expected = ("400 (Bad Request)",)
+    either = visit.page
+    either.goto(f"{site.url}/runs/start?workflow=failing")
+    field = either.get_by_label("amount")
+    field.fill("seven")
+    either.get_by_role("button", name="Start the run").click()
+    expect(either.get_by_role("alert")).to_contain_text("amount is invalid JSON")
+    field.fill("7")
+    key = new_id("key")
+    either.get_by_role("textbox", name="Key").fill(key)
+    either.get_by_role("button", name="Start the run").click()
+    expect(either.locator("h1")).to_contain_text("failing")
+    run = either.url.rpartition("/")[2]
+    found = site.until(run, "completed", "failed")
+    assert (found["input"], found["key"]) == ({"amount": 7}, key)

@@ -20,6 +20,10 @@ SCREENS: dict[str, tuple[str, str]] = {
     "a run under way": ("/runs/{running}", "generate code"),
     "a waiting run": ("/runs/{waiting}", "Send this event"),
     "a stuck run": ("/runs/{stuck}", "NonDeterminismError"),
+    "a repo run": ("/runs/{repo}", "tests before"),
+    "a parallel run": ("/runs/{parallel}", "fetch figures south"),
+    "compare": ("/runs/{parallel}/compare/{forked}", "First difference: convert"),
+    "start": ("/runs/start", "Workflow"),
     "transcript": ("/runs/{passed}/transcript", "changed since attempt 1"),
     "events": ("/runs/{failed}/events", "step.retrying"),
     "json": ("/runs/{passed}/json", '"workflow"'),
@@ -266,3 +270,42 @@ def test_everything_can_be_seen_without_script(demo: Demo, visiting: Callable[..
         page.get_by_role("navigation", name="Sections").get_by_role("link", name=section).click()
         expect(page.get_by_role("heading", level=1)).to_have_text(section)
     expect(page.locator(".js").first).to_be_hidden()
+
+
+def test_a_repo_run_opens_on_its_patch_and_folds_inner_steps(demo: Demo, visit: Visit) -> None:
+    page, run = visit.page, demo.ids["repo"]
+    page.goto(f"{demo.url}/runs/{run}")
+    result = page.get_by_role("region", name="Result")
+    expect(result).to_contain_text("1 failed, 41 passed")
+    expect(result).to_contain_text("tests/test_prices.py: added")
+    changes = page.get_by_role("region", name="Changes of shop/prices.py")
+    expect(changes.locator(".d-added code")).to_have_text("    for line in lines:")
+    expect(changes.locator(".d-removed code")).to_have_text("    for line in lines[1:]:")
+    hostile = page.get_by_role("region", name="Changes of tests/test_prices.py")
+    expect(hostile).to_contain_text("<b>bread</b>")
+    names = page.locator(".timeline tbody th")
+    expect(names).to_have_count(5)
+    expect(page.locator(".timeline")).to_contain_text("think")
+    page.get_by_role("link", name="2 inner steps not shown").click()
+    expect(names).to_have_count(7)
+    with page.expect_download() as downloaded:
+        page.get_by_role("link", name="Download the patch").click()
+    assert downloaded.value.path().read_text().startswith("diff --git a/shop/prices.py")
+
+
+def test_the_first_difference_of_two_runs_is_marked(demo: Demo, visit: Visit) -> None:
+    visit.page.goto(f"{demo.url}/runs/{demo.ids['forked']}")
+    visit.page.get_by_role("link", name="Compare").click()
+    first = visit.page.locator("tr[aria-current=true]")
+    expect(first).to_contain_text("≠ first: input, result")
+    expect(visit.page.locator("table.compare")).to_contain_text("= same")
+    difference = visit.page.get_by_role("region", name="First difference")
+    expect(difference).to_contain_text("1.08")
+    expect(difference).to_contain_text("1.11")
+
+
+def test_the_navigation_counts_what_waits_for_a_decision(demo: Demo, visit: Visit) -> None:
+    visit.page.goto(f"{demo.url}/workers")
+    expect(visit.page.get_by_role("navigation", name="Sections")).to_contain_text("Approvals 1")
+    visit.page.get_by_role("link", name="Approvals 1 waiting").click()
+    expect(visit.page.locator("blockquote")).to_contain_text("Deploy checkout, build 412")

@@ -15,8 +15,10 @@ from holdfast.loop.approval_decisions import decide
 from holdfast.records.approvals import Approval
 from holdfast.server.inspector.pages import Page, inspection, mask, seen
 from holdfast.server.inspector.payloads import Field, Mask, fields_of, masked_value
+from holdfast.server.inspector.text_format import summary
 from holdfast.server.settings import ServerSettings
 from holdfast.store.sqlite import approvals as found_in
+from holdfast.store.sqlite import journal_views, queries
 from holdfast.store.sqlite.inspection import last_log
 
 SHOWN = 100
@@ -26,16 +28,20 @@ async def list_page(request: Request) -> Page:
     """The page at /approvals: what waits for a decision, and what was decided last."""
     now, masked = time.time(), mask(request)
 
-    def ask(connection: sqlite3.Connection) -> tuple[list[Approval], list[Approval], int]:
+    def ask(
+        connection: sqlite3.Connection,
+    ) -> tuple[list[Approval], list[Approval], dict[str, tuple[str, str]], int]:
         waiting = found_in.listed(connection, "pending", None, SHOWN, None, now)
         latest = found_in.listed(connection, None, None, SHOWN, None, now)
         decided = [each for each in latest if each.status != "pending"]
-        return waiting, decided, last_log(connection)
+        about = {id: run_words(connection, id, masked) for id in {each.run_id for each in waiting}}
+        return waiting, decided, about, last_log(connection)
 
-    waiting, decided, log = await inspection(request).ask(ask)
+    waiting, decided, about, log = await inspection(request).ask(ask)
     context: dict[str, Any] = {
         "waiting": [(each, shown(each, masked)) for each in waiting],
         "decided": decided,
+        "about": about,
         "log": log,
     }
 
@@ -46,6 +52,16 @@ async def list_page(request: Request) -> Page:
         }
 
     return Page("approvals.html", "Approvals", "approvals", context, as_json, live="/api/events")
+
+
+def run_words(connection: sqlite3.Connection, run_id: str, masked: Mask) -> tuple[str, str]:
+    """The workflow that asks, and what its run is about: the customer's words, or its task."""
+    run = queries.get(connection, run_id)
+    given = journal_views.payload(connection, run_id, 1, 0, 4096)
+    if run is None:
+        return "", ""
+    words = summary(run.attributes, given.data if given is not None else b"", 400)
+    return run.workflow, masked(words)
 
 
 def shown(approval: Approval, masked: Mask) -> list[Field]:

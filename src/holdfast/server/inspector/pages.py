@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from holdfast.server.authentication import csrf_token
 from holdfast.server.inspector import text_format
 from holdfast.server.inspector.steps import label_of
 from holdfast.server.replies import Json, error_headers, error_reply
-from holdfast.store.sqlite import changes
+from holdfast.store.sqlite import approvals, changes
 from holdfast.store.sqlite.inspection import Inspection
 
 HERE = Path(__file__).parent
@@ -65,11 +66,15 @@ HEADINGS = {
 TOUCHES = {
     "runs": ("calls", "sandboxes", "commands", "egress", "approvals"),
     "approvals": ("approvals",),
-    "models": ("calls",),
-    "sandboxes": ("sandboxes", "commands", "egress"),
-    "workers": ("workers",),
+    "models": ("calls", "approvals"),
+    "sandboxes": ("sandboxes", "commands", "egress", "approvals"),
+    "workers": ("workers", "approvals"),
 }
 """What is not in the log and shown by the pages of a section."""
+
+
+PENDING = 100
+"""Approvals that the navigation counts; with so many it says `99+`."""
 
 
 @dataclass
@@ -89,6 +94,8 @@ class Page:
     every: int | None = None
     """Seconds after which it looks again in any case: for what no record tells."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    pending: int = 0
+    """Approvals that wait for a decision, for the navigation."""
 
 
 Handler = Callable[[Request], Awaitable[Page | Response]]
@@ -122,13 +129,20 @@ def add_page(router: APIRouter, path: str, handler: Handler) -> None:
         if not wants_page(request):
             return await as_json(request)
         # Asked before the page: what changes in between is told once more, not missed.
-        mark = await inspection(request).ask(changes.mark)
+        mark, pending = await inspection(request).ask(lambda c: (changes.mark(c), _pending(c)))
         found = await handler(request)
-        return found if isinstance(found, Response) else render(request, found, mark)
+        if isinstance(found, Response):
+            return found
+        found.pending = pending
+        return render(request, found, mark)
 
     name = f"inspector {path}"
     router.add_api_route(f"{path}.json", as_json, name=f"{name} json", response_model=None)
     router.add_api_route(path, as_page, name=name, response_model=None)
+
+
+def _pending(connection: sqlite3.Connection) -> int:
+    return len(approvals.listed(connection, "pending", None, PENDING, None, time.time()))
 
 
 def add_action(router: APIRouter, path: str, show: Handler, do: Handler) -> None:

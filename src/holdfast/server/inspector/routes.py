@@ -12,11 +12,13 @@ from holdfast.server.inspector import (
     approvals,
     bulk,
     calls,
+    compare,
     events_page,
     models,
     run,
     runs,
     sandboxes,
+    start,
     transcript_page,
     workers,
 )
@@ -48,6 +50,7 @@ async def static(request: Request) -> Response:
 
 add_action(router, "/runs/cancel", bulk.ask, bulk.do)
 add_page(router, "/runs", runs.list_page)
+add_action(router, "/runs/start", start.ask_start, start.do_start)
 add_action(router, "/runs/{run_id}/rerun", actions.ask_rerun, actions.do_fork)
 add_action(router, "/runs/{run_id}/fork", actions.ask_fork, actions.do_fork)
 add_action(router, "/runs/{run_id}/send", actions.ask_send, actions.do_send)
@@ -56,6 +59,8 @@ add_page(router, "/runs/{run_id}/transcript", transcript_page.transcript_page)
 add_page(router, "/runs/{run_id}/events", events_page.events_page)
 add_page(router, "/runs/{run_id}/json", events_page.json_page)
 router.add_api_route("/runs/{run_id}/events/{seq}/value", events_page.payload, response_model=None)
+router.add_api_route("/runs/{run_id}/patch", run.patch_file, response_model=None)
+add_page(router, "/runs/{run_id}/compare/{other}", compare.compare_page)
 add_page(router, "/runs/{run_id}", run.timeline_page)
 add_page(router, "/models", models.models_page)
 add_page(router, "/calls", calls.calls_page)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from holdfast.errors import NotFound
 from holdfast.records.live import Published
@@ -17,15 +19,21 @@ from holdfast.runtime.step_records import StepRecord
 from holdfast.server import views
 from holdfast.server.inspector import approvals, outline, payloads
 from holdfast.server.inspector.pages import Page, inspection, mask, url, whole
+from holdfast.server.inspector.patches import RepairView, patch_bytes, repair_of
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.run_data import Loaded, load
 from holdfast.server.inspector.runs import status_of
+from holdfast.server.inspector.steps import is_inner
 from holdfast.server.inspector.text_format import summary
 from holdfast.store.sqlite import journal_views as journal_of
 from holdfast.store.sqlite import sandbox_views
 from holdfast.store.sqlite.call_views import CallRow
 from holdfast.store.sqlite.sandbox_views import StepWork
 
+LABEL_BYTES = 4096
+"""Of a step's input that is looked at for words that tell it apart."""
+RESULT_BYTES = 4 * 1024 * 1024
+"""A result up to this size is looked at for a patch."""
 SHOWN = 200
 """Steps and calls that a run's JSON has; the API has pages of the others."""
 
@@ -40,8 +48,6 @@ class Panel:
     calls: list[CallRow]
     work: StepWork
     hint: str | None
-    place: int
-    """Which row of the timeline it is."""
 
 
 async def timeline_page(request: Request) -> Page:
@@ -59,9 +65,16 @@ async def timeline_page(request: Request) -> Page:
         return loaded, panel, _ends(connection, loaded, masked)
 
     loaded, panel, ends = await inspection(request).ask(ask)
-    chosen = whole(request, "from", -1, 0, max(len(loaded.steps) - 1, 0))
-    first = _first_row(loaded, panel, chosen)
-    drawn = outline.outline_of(loaded.steps, loaded.calls, loaded.begin, loaded.end(now), first)
+    shown_steps = loaded.steps
+    if not request.query_params.get("inner"):
+        kept = None if panel is None or key is None else panel.step.key
+        shown_steps = [step for step in loaded.steps if step.key == kept or not is_inner(step)]
+    chosen = whole(request, "from", -1, 0, max(len(shown_steps) - 1, 0))
+    first = _first_row(shown_steps, panel, chosen)
+    drawn = outline.outline_of(shown_steps, loaded.calls, loaded.begin, loaded.end(now), first)
+    rows = [line.step for line in drawn.lines]
+    texts = await inspection(request).ask(lambda c: told_apart(c, loaded.run.id, rows, masked))
+    repair = await inspection(request).ask(lambda c: _repair(c, loaded, masked))
     context = {
         **common(loaded, now, "timeline", ends["input"], masked),
         "outline": drawn,
@@ -70,6 +83,9 @@ async def timeline_page(request: Request) -> Page:
         "from": chosen,
         "result": ends["result"],
         "published": published_shown(loaded, masked),
+        "labels": texts,
+        "hidden": len(loaded.steps) - len(shown_steps),
+        "repair": repair,
         "rows": outline.ROWS,
     }
     if panel is not None and panel.step.error is not None and loaded.failure is not None:
@@ -78,13 +94,63 @@ async def timeline_page(request: Request) -> Page:
     return page_of(loaded, "run.html", context, lambda: as_json(loaded, now, panel))
 
 
-def _first_row(loaded: Loaded, panel: Panel | None, chosen: int) -> int:
+def _first_row(steps: Sequence[StepRecord], panel: Panel | None, chosen: int) -> int:
     """Where a long timeline is entered: as asked for, or so that the chosen step is shown."""
-    if len(loaded.steps) <= outline.ROWS:
+    if len(steps) <= outline.ROWS:
         return 0
     if chosen >= 0:
         return chosen
-    return 0 if panel is None else panel.place // outline.ROWS * outline.ROWS
+    keys = [step.key for step in steps]
+    if panel is None or panel.step.key not in keys:
+        return 0
+    return keys.index(panel.step.key) // outline.ROWS * outline.ROWS
+
+
+def told_apart(
+    connection: sqlite3.Connection, run_id: str, steps: Sequence[StepRecord], masked: Mask
+) -> dict[str, str]:
+    """Words that tell steps of one name apart: the arguments that each was given."""
+    names = Counter(step.name for step in steps if step.kind in ("step", "child"))
+    found: dict[str, str] = {}
+    for step in steps:
+        if names[step.name] < 2 or not 2 < step.input_size <= LABEL_BYTES:
+            continue
+        given = journal_of.payload(connection, run_id, step.input_seq, 0, LABEL_BYTES)
+        if given is not None:
+            found[step.key] = summary({}, masked(given.data.decode(errors="replace")).encode(), 48)
+    return found
+
+
+def _result_value(connection: sqlite3.Connection, loaded: Loaded, masked: Mask) -> Any:
+    """A run's result as a value; None if there is none, or it is too large for a page."""
+    result = loaded.result
+    if result is None or result.size > RESULT_BYTES:
+        return None
+    found = journal_of.payload(connection, loaded.run.id, result.seq, 0, RESULT_BYTES)
+    try:
+        return None if found is None else json.loads(masked(found.data.decode(errors="replace")))
+    except ValueError:
+        return None  # damaged: the events page shows it as it is
+
+
+def _repair(connection: sqlite3.Connection, loaded: Loaded, masked: Mask) -> RepairView | None:
+    return repair_of(_result_value(connection, loaded, masked))
+
+
+async def patch_file(request: Request) -> Response:
+    """The patch of a run on a repo, as a file for `git apply`."""
+
+    def ask(connection: sqlite3.Connection) -> bytes | None:
+        loaded = load(connection, request.path_params["run_id"])
+        # Not masked: a patch with stars in it would not apply.
+        return patch_bytes(_result_value(connection, loaded, str))
+
+    data = await inspection(request).ask(ask)
+    if data is None:
+        raise NotFound("this run has no patch")
+    name = f"{request.path_params['run_id']}.patch"
+    headers = {"content-disposition": f'attachment; filename="{name}"', "cache-control": "no-store"}
+    return Response(data, media_type="application/octet-stream", headers=headers)
 
 
 def _panel(connection: sqlite3.Connection, loaded: Loaded, step: StepRecord, masked: Mask) -> Panel:
@@ -99,7 +165,6 @@ def _panel(connection: sqlite3.Connection, loaded: Loaded, step: StepRecord, mas
         calls,
         sandbox_views.of_step(connection, loaded.run.id, step.key),
         None if step.error is None else step.error.hint,
-        loaded.steps.index(step),
     )
 
 

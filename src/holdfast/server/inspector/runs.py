@@ -59,7 +59,7 @@ async def list_page(request: Request) -> Page:
         context,
         lambda: _as_json(found),
         live="/api/events",
-        touch=("calls",),
+        touch=("calls", "approvals"),
     )
 
 

@@ -10,6 +10,17 @@ from holdfast.runtime.step_records import END_OF, StepRecord
 from holdfast.store.sqlite.approvals import DECIDED
 
 WEBHOOK = "@webhook/"
+NAMES = {"take_repo": "take the repo", "try_repair": "try"}
+"""What the CLI calls steps of the agents."""
+INNER = frozenset(
+    {"settle", "open_workspace", "close_workspace", "let_go", "add_up", "join_budget"}
+)
+"""Steps of the agents that are set-up and clean-up: folded on the page, as in the CLI."""
+
+
+def is_inner(step: StepRecord) -> bool:
+    """Whether it says nothing of what the run is about; not so if something went wrong."""
+    return step.name in INNER and step.ended_at is not None and not step.went_wrong
 
 
 def label_of(step: StepRecord) -> str:
@@ -17,7 +28,7 @@ def label_of(step: StepRecord) -> str:
     if step.kind == "webhook":
         return "webhook made"
     if step.kind != "wait":
-        return step.name
+        return "think" if step.name.startswith("generate_text") else NAMES.get(step.name, step.name)
     if step.name.startswith(END_OF):
         return "end of run"
     if step.name.startswith(UPDATE):
@@ -39,4 +50,4 @@ def opens_on(steps: Sequence[StepRecord], run: Run) -> StepRecord | None:
     if not run.ended:
         open = [step for step in steps if step.ended_at is None]
         return open[-1] if open else steps[-1]
-    return steps[-1]
+    return next((step for step in reversed(steps) if not is_inner(step)), steps[-1])

@@ -114,8 +114,10 @@ class Axis:
             for number in range(first, min(last, first + 10 * TICKS) + 1):
                 since = number * every
                 at = self.place(self.begin + since)
-                if at - found[-1].at >= NEAREST_TICKS and at <= 97:
-                    found.append(Tick(at, _label(since, every)))
+                label = _label(since, every)
+                # Behind a fold, ticks may round to what was said before it.
+                if at - found[-1].at >= NEAREST_TICKS and at <= 97 and label != found[-1].label:
+                    found.append(Tick(at, label))
         return found
 
 

@@ -24,6 +24,8 @@ from holdfast.store.sqlite.call_views import CallRow
 
 STEPS = 60
 """Steps on one page of a story."""
+LINE = 120
+"""Characters of a result that are shown on one line; a longer one is laid out."""
 SAID = 20_000
 """Characters of one speech."""
 FENCE = re.compile(
@@ -84,6 +86,8 @@ class Entry:
     """What the tests printed, or why they failed."""
     line: str = ""
     """Anything else, on one line."""
+    fields: list[payloads.Field] = field(default_factory=list[payloads.Field])
+    """Or, if it has several, by its fields."""
     error: ErrorInfo | None = None
 
 
@@ -122,7 +126,10 @@ def story_of(
             if entry.note.strip() in heard:
                 entry.note = ""  # the model has said so just above
         if entry.code is None and entry.passed is None and not entry.said:
-            entry.line = _line(step, output)
+            if isinstance(output, dict) and len(json.dumps(output)) > LINE:
+                entry.fields = payloads.fields_of(output)
+            else:
+                entry.line = _line(step, output)
         _remember(latest, step, outputs)
         entries.append(entry)
     return entries

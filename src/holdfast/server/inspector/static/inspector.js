@@ -238,7 +238,8 @@ async function copy(button) {
     button.dataset.done = "";
     setTimeout(() => delete button.dataset.done, 1200);
   } catch {
-    getSelection().selectAllChildren(button.parentElement.querySelector("code"));
+    const near = button.parentElement.querySelector("code") ?? button.closest("section").querySelector(".diff");
+    getSelection().selectAllChildren(near);
   }
 }
 
