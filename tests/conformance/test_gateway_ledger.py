@@ -209,7 +209,7 @@ async def test_calls_of_a_dead_process_are_settled_by_the_living(tmp_path: Path)
     await living.supersede("call_1")
     assert isinstance(await begin(living, start("call_3", key="k", request_hash="h")), Begun)
     living.close()
-    dead._thread.close()  # type: ignore[attr-defined]
+    dead._database.close()  # type: ignore[attr-defined]
 
 
 async def test_expired_replies_are_dropped_with_their_key(tmp_path: Path) -> None:

@@ -190,14 +190,14 @@ def _watch_commits(boundaries: _Boundaries) -> None:
 
 
 def _commit_one_by_one() -> None:
-    from holdfast.store.sqlite import writer
+    from holdfast.store.sqlite import database
 
     def work(self: Any) -> None:
         while (batch := self._queue.get()) is not None:
-            for item in batch:
-                self._report(*writer.commit(self._connection, [item], self._path))
+            for item in batch.items or [None]:
+                self._commit([batch._replace(items=[item] if item else [])])
 
-    writer.ThreadWriter._work = work
+    database.Database._work = work
 
 
 def _append_one_by_one() -> None:

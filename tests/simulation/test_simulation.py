@@ -14,7 +14,7 @@ from holdfast.records import COMPLETIONS, RUN_ENDS, Event
 from holdfast.runtime.definitions import Workflow
 from holdfast.store.base import Append, NewRun
 from holdfast.store.sqlite import events, journal, leases, mailbox, projections
-from holdfast.store.sqlite.writer import Transaction
+from holdfast.store.sqlite.database import Transaction
 from simulation.world import World
 
 SEEDS = 2000

@@ -11,7 +11,8 @@ import pytest
 from holdfast import Refused, StoreError
 from holdfast.store.base import Change
 from holdfast.store.sqlite import schema
-from holdfast.store.sqlite.writer import ThreadWriter, Transaction
+from holdfast.store.sqlite.database import Database, Transaction
+from holdfast.store.sqlite.writer import LoopWriter
 
 INSERT = "INSERT INTO attributes VALUES ('run', ?, '1')"
 
@@ -19,7 +20,8 @@ INSERT = "INSERT INTO attributes VALUES ('run', ?, '1')"
 async def names_after(path: Path, *operations: Any) -> tuple[list[Any], set[str]]:
     """What each operation of one batch gave or raised, and the rows that are there after."""
     changes: list[Change] = []
-    writer = ThreadWriter(schema.connect(path), path, changes.append)
+    database = Database.open(path)
+    writer = LoopWriter(database, changes.append)
     outcomes: list[asyncio.Future[Any]] = []
     for operation in operations:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -31,6 +33,7 @@ async def names_after(path: Path, *operations: Any) -> tuple[list[Any], set[str]
         outcomes.append(future)
     found = await asyncio.gather(*outcomes)
     await writer.close()
+    database.close()
     connection = schema.connect(path)
     names = {row[0] for row in connection.execute("SELECT name FROM attributes")}
     connection.close()

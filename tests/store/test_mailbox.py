@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast.store.base import NewRun
 from holdfast.store.sqlite import creation, mailbox, schema
+from holdfast.store.sqlite.database import Transaction
 from holdfast.store.sqlite.memory import MemoryDatabase
-from holdfast.store.sqlite.writer import Transaction
 
 
 class Box:

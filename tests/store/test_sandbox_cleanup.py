@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
 from holdfast.store.sqlite import sandbox_rows
-from holdfast.store.sqlite.sandbox_cleanup import Dropped, prune, prune_store
+from holdfast.store.sqlite.sandbox_cleanup import Dropped, prune_store
 from holdfast.store.sqlite.sandbox_writer import SandboxWriter
 from holdfast.store.sqlite.schema import connect
 
@@ -73,8 +72,7 @@ def test_any_number_is_dropped_a_few_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     for number in range(7):
         add(path, f"sbx_{number}", 10 + number, 10)
-    with closing(connect(path)) as connection:
-        assert prune(connection, time.time() - DAY, most=3) == Dropped(7, 14, 7)
+    assert prune_store(path, DAY, most=3) == Dropped(7, 14, 7)
     assert left(path) == {"sandboxes": [], "commands": [], "egress": []}
 
 

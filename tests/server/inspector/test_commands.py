@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.records.sandboxes import CommandRecord
-from holdfast.store.sqlite.inspection import open_to_read
+from holdfast.store.sqlite.database import open_to_read
 from holdfast.store.sqlite.sandbox_views import sandbox_list
 from seeding import Seed
 from server.conftest import running

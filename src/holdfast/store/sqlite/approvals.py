@@ -14,7 +14,7 @@ from typing import Final
 from holdfast.errors import ApprovalRefused, NotFound
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
 from holdfast.store.sqlite import mailbox
-from holdfast.store.sqlite.writer import Transaction
+from holdfast.store.sqlite.database import Transaction
 
 DECIDED: Final = "@approval/"
 """Prefix of the event that tells a run of a decision."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from holdfast.records import Event
 from holdfast.store.base import NewRun
 from holdfast.store.sqlite import creation, queries
-from holdfast.store.sqlite.writer import Transaction
+from holdfast.store.sqlite.database import Transaction
 
 HANDED_ON = "SELECT run_limit, lane, lane_limit, first_message FROM runs WHERE id = ?"
 LEAVE = "UPDATE runs SET continued_as = ?, chain = coalesce(chain, id) WHERE id = ?"

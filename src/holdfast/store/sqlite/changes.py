@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.store.sqlite.inspection import open_to_read
+from holdfast.store.sqlite.database import damaged_text, open_to_read
 from holdfast.store.sqlite.schema import as_store_error
 
 
@@ -156,6 +156,7 @@ class ChangeDetector:
     def _look(self) -> Changes:
         if self._connection is None:
             self._connection = open_to_read(self._path)
+            self._connection.text_factory = damaged_text
             self._connection.execute("PRAGMA busy_timeout = 0")
         connection = self._connection
         version = connection.execute(VERSION).fetchone()[0]

@@ -10,7 +10,7 @@ before it had a place, holds none.
 from __future__ import annotations
 
 from holdfast.records import Status
-from holdfast.store.sqlite.writer import Transaction
+from holdfast.store.sqlite.database import Transaction
 
 UNDER_WAY = """
 SELECT count(*) FROM runs WHERE workflow = ? AND (run_limit IS NOT NULL OR lane_limit IS NOT NULL)

@@ -13,7 +13,7 @@ from holdfast.errors import KeyUsed
 from holdfast.records import Status
 from holdfast.store.base import NewRun
 from holdfast.store.sqlite import concurrency, events
-from holdfast.store.sqlite.writer import Transaction
+from holdfast.store.sqlite.database import Transaction
 
 BY_KEY = """
 SELECT id, finished_at FROM runs

@@ -11,7 +11,7 @@ import sqlite3
 
 from holdfast.errors import CorruptEvent, NotFound
 from holdfast.records import RUN_ENDS, Event
-from holdfast.store.sqlite.writer import EventRow, Transaction
+from holdfast.store.sqlite.database import EventRow, Transaction
 
 INLINE_BYTES = 32 * 1024
 """Larger payloads go to the blob table, so that scans of the journal stay small."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.store.base import Append
 from holdfast.store.sqlite import projections
-from holdfast.store.sqlite.writer import Transaction
+from holdfast.store.sqlite.database import Transaction
 
 CHECK_FENCE = """
 SELECT (SELECT max(seq) FROM events WHERE run_id = runs.id) FROM runs WHERE id = ? AND fence = ?

@@ -17,7 +17,7 @@ from holdfast.errors import LeaseLost
 from holdfast.records import COMPLETIONS, Run, Worker
 from holdfast.store.base import Claim, Created, NewRun
 from holdfast.store.sqlite import concurrency, creation, deadlines, projections, queries
-from holdfast.store.sqlite.writer import Transaction
+from holdfast.store.sqlite.database import Transaction
 
 LEASE = """
 INSERT INTO workers (id, pid, host, started_at, expires_at, boot, lease_until)

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.errors import BudgetExceeded, StoreError
+from holdfast.errors import BudgetExceeded, HoldfastError, StoreError
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
+from holdfast.store.base import Change
 from holdfast.store.sqlite import ledger_keys, ledger_queue, ledger_rates, ledger_rows, ledger_spend
+from holdfast.store.sqlite.database import MEMORY, Database, Result, Transaction
 from holdfast.store.sqlite.ledger_queue import Line, Waiter
 from holdfast.store.sqlite.ledger_rates import Rate
 from holdfast.store.sqlite.ledger_rows import Hold
-from holdfast.store.sqlite.ledger_thread import LedgerThread
 from holdfast.store.sqlite.process_locks import Owner, owners_folder
 
 T = TypeVar("T")
@@ -31,7 +32,6 @@ _Ending = Callable[[sqlite3.Connection], Sequence[str]]
 DAY = 86400.0
 _POLL, _LONGEST_POLL = 0.02, 0.25
 """How often the first in line looks whether another process has made room."""
-_MEMORY = ":memory:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +67,25 @@ class SqliteLedger:
 
     def __init__(self, path: Path | str, *, replays_for: float = DAY) -> None:
         self.path = Path(path)
-        in_memory = str(path) == _MEMORY
+        in_memory = str(path) == MEMORY
         self._owner = Owner(None if in_memory else owners_folder(self.path))
-        self._thread = LedgerThread(self.path)
+        self._database = Database.open(path)
+        self._closed = False
         self._replays_for = replays_for
         self._holds: dict[str, Hold] = {}
         """What calls begun here hold, as far as we know: it saves looking it up at their end."""
         self._line = Line()
         self._owed: list[_Ending] = []
         """Ends of calls that the store could not take."""
-        self._thread.send(lambda c: ledger_rows.add_owner(c, self._owner.id)).result()
-        self._thread.send(self._sweep).result()
+        self._ending_soon: set[Future[Sequence[str]]] = set()
+        """Ends of calls that nobody waits for."""
+        try:
+            self._start(lambda c: ledger_rows.add_owner(c, self._owner.id)).result()
+            self._start(self._sweep).result()
+        except BaseException:
+            self._database.close()
+            self._owner.close()
+            raise
 
     @property
     def owner(self) -> str:
@@ -138,7 +146,7 @@ class SqliteLedger:
 
         if self._owed:
             self._pay_owed()
-        begun = await self._thread.submit(run, durable=durable)
+        begun = await self._write(run, durable=durable)
         if isinstance(begun, _InLine):
             number = begun.number
             begun = await self._wait_in_line(start.id, begun, run, durable=durable, wait=wait)
@@ -197,7 +205,7 @@ class SqliteLedger:
                 first = self._line.is_first(waiter)
                 woken = await waiter.sleep(min(left, pause) if first else left)
                 pause = _POLL if woken else min(pause * 2, _LONGEST_POLL)
-                found = await self._thread.submit(run, durable=durable)
+                found = await self._write(run, durable=durable)
                 if not isinstance(found, _InLine):
                     done = True
                     return found
@@ -205,7 +213,7 @@ class SqliteLedger:
         finally:
             self._line.leave(waiter)
             if not done:
-                self._thread.send(lambda c: ledger_queue.leave(c, call_id), durable=False)
+                self._start(lambda c: ledger_queue.leave(c, call_id), durable=False)
 
     async def hold(
         self,
@@ -241,7 +249,7 @@ class SqliteLedger:
             return full
 
         ends, pause = time.monotonic() + wait, _POLL
-        while (full := await self._thread.submit(run, durable=False)) is not None:
+        while (full := await self._write(run, durable=False)) is not None:
             if time.monotonic() >= ends:
                 raise full
             await asyncio.sleep(pause)
@@ -251,7 +259,7 @@ class SqliteLedger:
         """Record how the call ended and settle its hold; a second end changes nothing."""
         ending = self._ending(call_id, end)
         try:
-            scopes = await self._thread.submit(ending, durable=durable)
+            scopes = await self._write(ending, durable=durable)
         except StoreError:
             self._owed.append(ending)
             raise
@@ -263,9 +271,11 @@ class SqliteLedger:
         return self._send(self._ending(call_id, end))
 
     def _send(self, ending: _Ending) -> Future[Sequence[str]]:
-        future = self._thread.send(ending, durable=True)
+        future = self._start(ending, durable=True)
+        self._ending_soon.add(future)
 
         def done(ended: Future[Sequence[str]]) -> None:
+            self._ending_soon.discard(ended)
             if ended.exception() is not None:
                 self._owed.append(ending)
             elif self._line:
@@ -302,7 +312,7 @@ class SqliteLedger:
 
     async def recover(self) -> list[Call]:
         """Settle the calls of processes that died; they are `unknown` from now on."""
-        return await self._thread.submit(self._sweep)
+        return await self._write(self._sweep)
 
     def _sweep(self, connection: sqlite3.Connection) -> list[Call]:
         settled: list[Call] = []
@@ -334,40 +344,40 @@ class SqliteLedger:
                 ledger_spend.settle(connection, scopes, (0, 0), (-usd, -tokens))
             ledger_rows.drop_key(connection, call_id)
 
-        await self._thread.submit(run)
+        await self._write(run)
 
     async def call(self, call_id: str) -> Call | None:
         """One call by its id."""
-        return await self._read(lambda c: ledger_rows.by_id(c, call_id))
+        return await self._read_after_ends(lambda c: ledger_rows.by_id(c, call_id))
 
     async def calls(
         self, *, run_id: str | None = None, status: str | None = None, limit: int = 100
     ) -> list[Call]:
         """The latest calls first, of one run or of all."""
-        return await self._read(lambda c: ledger_rows.latest(c, run_id, status, limit))
+        return await self._read_after_ends(lambda c: ledger_rows.latest(c, run_id, status, limit))
 
     async def spend(self, scope: str) -> Spend:
         """What a scope has spent, holds, and may spend."""
-        return await self._read(lambda c: ledger_spend.read(c, scope))
+        return await self._read_after_ends(lambda c: ledger_spend.read(c, scope))
 
     async def take_turn(self, rates: Sequence[Rate]) -> float:
         """Take from these rates, shared by all on this store; returns the seconds to wait."""
-        return await self._read(lambda c: ledger_rates.take(c, rates, time.time()))
+        return await self._write(lambda c: ledger_rates.take(c, rates, time.time()), durable=False)
 
     def give_back(self, rates: Sequence[Rate]) -> None:
         """Give back what was taken and not used."""
-        self._thread.send(lambda c: ledger_rates.give_back(c, rates, time.time()), durable=False)
+        self._start(lambda c: ledger_rates.give_back(c, rates, time.time()), durable=False)
 
     async def set_limit(self, limit: SpendLimit) -> None:
         """Limit a scope from now on; a limit without amounts lifts it."""
-        await self._thread.submit(lambda c: ledger_spend.set_limit(c, limit))
+        await self._write(lambda c: ledger_spend.set_limit(c, limit))
 
     async def link(self, child: str, parent: str) -> None:
         """Count the child scope's calls against the parent scope as well."""
-        await self._thread.submit(lambda c: ledger_spend.link(c, child, parent))
+        await self._write(lambda c: ledger_spend.link(c, child, parent))
 
     async def add_key(self, key: VirtualKey) -> None:
-        await self._thread.submit(lambda c: ledger_keys.add(c, key))
+        await self._write(lambda c: ledger_keys.add(c, key))
 
     async def find_key(self, hash: str) -> VirtualKey | None:
         return await self._read(lambda c: ledger_keys.find(c, hash))
@@ -377,15 +387,76 @@ class SqliteLedger:
 
     async def revoke_key(self, id: str, at: float) -> bool:
         """Revoke a key by its id; False if there is none."""
-        return await self._thread.submit(lambda c: ledger_keys.revoke(c, id, at))
+        return await self._write(lambda c: ledger_keys.revoke(c, id, at))
 
-    async def _read(self, run: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._thread.submit(run, durable=False)
+    async def _write(self, run: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
+        """The operation's result, after its commit.
+
+        `durable` waits for the disk; without it the commit survives the death of the process
+        but not a power cut.
+        """
+        # Shielded: what was sent is carried out, whether or not its caller is cancelled meanwhile.
+        return await asyncio.shield(asyncio.wrap_future(self._start(run, durable=durable)))
+
+    def _start(self, run: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> Future[T]:
+        """Start the operation; usable from any thread.
+
+        An operation looks first and writes last: what it has written when it refuses (the calls of
+        the dead, settled) is meant to stay.
+        """
+        if self._closed:
+            raise StoreError(f"the ledger at {self.path} is closed")
+        future: Future[T] = Future()
+
+        def operation(tx: Transaction) -> Exception | None:
+            nonlocal value
+            try:
+                value = [run(tx.connection)]
+            except sqlite3.Error:
+                raise  # the store's fault: nobody's work in this batch is done
+            except Exception as refusal:  # noqa: BLE001  it belongs to the caller
+                return refusal
+            return None
+
+        def report(results: list[Result], _change: Change) -> None:
+            [(_, refusal, error)] = results
+            if not future.set_running_or_notify_cancel():
+                return
+            failure = error or refusal
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(value[0])
+
+        value: list[T] = []
+        self._database.submit([(operation, _reported)], report, durable=durable)
+        return future
+
+    async def _read_after_ends(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        """Ask once the ends that were sent before are committed."""
+        if ends := list(self._ending_soon):
+            await asyncio.wait([asyncio.wrap_future(end) for end in ends])
+        return await self._read(question)
+
+    async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreError(f"the ledger at {self.path} is closed")
+        return await asyncio.wrap_future(self._database.read(question))
 
     def close(self) -> None:
         """Finish what was sent, and let go of the file and of this owner's name."""
+        if self._closed:
+            return
         self._pay_owed()
-        self._thread.send(lambda c: ledger_queue.leave_all(c, self._owner.id), durable=False)
-        self._thread.send(lambda c: ledger_rows.remove_idle_owner(c, self._owner.id)).result()
-        self._thread.close()
-        self._owner.close()
+        self._start(lambda c: ledger_queue.leave_all(c, self._owner.id), durable=False)
+        left = self._start(lambda c: ledger_rows.remove_idle_owner(c, self._owner.id))
+        self._closed = True
+        try:
+            left.result()
+        finally:
+            self._database.close()
+            self._owner.close()
+
+
+def _reported(_value: object, _error: HoldfastError | None) -> None:
+    """The whole batch is reported at once."""

@@ -1,4 +1,4 @@
-"""Virtual keys in the store: only hashes. Runs inside the ledger thread's transaction."""
+"""Virtual keys in the store: only hashes. Runs inside the ledger's transaction."""
 
 from __future__ import annotations
 

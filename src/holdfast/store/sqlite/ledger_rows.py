@@ -1,4 +1,4 @@
-"""The ledger's rows of calls: SQL in, records out. Runs inside the ledger thread's transaction."""
+"""The ledger's rows of calls: SQL in, records out. Runs inside the ledger's transaction."""
 
 from __future__ import annotations
 

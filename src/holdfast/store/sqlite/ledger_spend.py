@@ -1,4 +1,4 @@
-"""Spend and limits per scope. Runs inside the ledger thread's transaction.
+"""Spend and limits per scope. Runs inside the ledger's transaction.
 
 The rule that keeps a limit: spent + held + what the call may cost at worst <= limit, checked and
 held in one transaction.

@@ -21,7 +21,7 @@ from holdfast.errors import CorruptEvent
 from holdfast.records import RUN_ENDS, Event, Message
 from holdfast.store.base import Mail
 from holdfast.store.sqlite import events, queries
-from holdfast.store.sqlite.writer import Transaction
+from holdfast.store.sqlite.database import Transaction
 
 END_OF: Final = "@run/"
 """Prefix of the wait for the end of a run."""

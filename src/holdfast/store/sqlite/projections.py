@@ -38,7 +38,7 @@ from holdfast.store.base import NewRun
 from holdfast.store.sqlite import chains, concurrency, mailbox, queries, updates
 from holdfast.store.sqlite import events as rows
 from holdfast.store.sqlite.creation import create, existing, set_attributes
-from holdfast.store.sqlite.writer import Transaction
+from holdfast.store.sqlite.database import Transaction
 
 END = """
 UPDATE runs SET status = ?, error = ?, finished_at = ?, owner = NULL, due_at = NULL WHERE id = ?

@@ -36,7 +36,7 @@ from holdfast.store.sqlite import (
     queries,
     updates,
 )
-from holdfast.store.sqlite.writer import Transaction
+from holdfast.store.sqlite.database import Transaction
 
 LIMITS = "SELECT run_limit, lane, lane_limit FROM runs WHERE id = ?"
 REQUESTED = "SELECT 1 FROM inbox WHERE run_id = ? AND kind = ? LIMIT 1"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.store.sqlite.schema import as_store_error, connect
+from holdfast.store.sqlite.database import Database
 
 AT_ONCE = 500
 
@@ -48,34 +47,23 @@ class Dropped:
         )
 
 
-def prune_store(path: Path, keep: float) -> Dropped:
+def prune_store(path: Path, keep: float, *, most: int = AT_ONCE) -> Dropped:
     """Drop from the store at `path` what ended more than `keep` seconds ago."""
-    with closing(connect(path)) as connection:
-        try:
-            return prune(connection, time.time() - keep)
-        except sqlite3.Error as error:
-            raise as_store_error(error, path) from error
+    before, whole = time.time() - keep, Dropped()
+    database = Database.open(path)
+    try:
+        while True:
+            some = database.write(lambda tx: drop(tx.connection, before, most=most)).result()
+            whole += some
+            if some == Dropped():
+                return whole
+    finally:
+        database.close()
 
 
-def prune(connection: sqlite3.Connection, before: float, *, most: int = AT_ONCE) -> Dropped:
-    """Drop what ended before this moment."""
-    whole = Dropped()
-    while True:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            some = _drop(connection, {"before": before, "most": most})
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
-        whole += some
-        if some == Dropped():
-            return whole
-
-
-def _drop(connection: sqlite3.Connection, which: dict[str, float]) -> Dropped:
-    """At most so many of each; of the sandboxes with all they have."""
+def drop(connection: sqlite3.Connection, before: float, *, most: int = AT_ONCE) -> Dropped:
+    """Drop at most so many of each that ended before this moment; of sandboxes all they have."""
+    which = {"before": before, "most": most}
     ids = connection.execute(_SANDBOXES, which).fetchall()
     commands = attempts = 0
     for id in ids:

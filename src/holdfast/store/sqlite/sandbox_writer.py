@@ -1,6 +1,6 @@
-"""Writes what sandboxes did: in order, in batches, off everybody's way.
+"""Writes what sandboxes did: in order, with everybody else's commits, off everybody's way.
 
-`put` costs its caller a queue entry. A thread gathers for a moment and commits what there is,
+`put` costs its caller a list entry; the database's writer takes all there is with its next commit,
 without waiting for the disk: a record survives the death of the process as soon as it is
 committed, and a power cut soon after. After `flush` and `close` everything is there.
 
@@ -14,20 +14,17 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.errors import StoreError
-from holdfast.store.sqlite import sandbox_rows
+from holdfast.errors import HoldfastError, StoreError
+from holdfast.store.sqlite import sandbox_cleanup, sandbox_rows
+from holdfast.store.sqlite.database import Database, Transaction
 from holdfast.store.sqlite.process_locks import Owner, is_free, owners_folder
-from holdfast.store.sqlite.sandbox_cleanup import prune
-from holdfast.store.sqlite.schema import as_store_error, connect
+from holdfast.store.sqlite.sandbox_cleanup import Dropped
 
 log = logging.getLogger("holdfast")
 
-GATHER = 0.02
-"""Seconds to wait for company: a sandbox's start and its first command come together."""
 AGAIN = 1.0
 """Seconds until what could not be written is tried again."""
 PRUNE_EVERY = 86_400.0
@@ -41,44 +38,46 @@ Write = Callable[[sqlite3.Connection, str], None]
 class SandboxWriter:
     """One process's records of sandboxes, on their way to the store at `path`."""
 
-    def __init__(self, path: Path, *, gather: float = GATHER, keep: float | None = None) -> None:
+    def __init__(self, path: Path, *, keep: float | None = None) -> None:
         self.path = path
-        self._gather = gather
+        self._database = Database.open(path)
+        self._owner: Owner | None = None
         self._keep = keep
         self._prune_at = 0.0
         self._news = threading.Condition()
         self._waiting: list[Write] = []
-        self._busy = False
-        self._round = 0
-        """How many batches were begun; `_failed_in` is the last of them that failed."""
-        self._failed_in = 0
-        self._hurry = False
+        self._sent: list[Write] = []
+        """Those in the transaction that is under way."""
+        self._under_way = 0
+        """Operations that the database has yet to report."""
+        self._begun = self._ended = self._failed_in = 0
+        """How many batches were begun and have ended, and the last of them that failed."""
+        self._swept = False
         self._closing = False
-        self._failure: StoreError | None = None
-        self._thread = threading.Thread(target=self._work, name="holdfast-sandboxes", daemon=True)
-        self._thread.start()
+        self._failure: HoldfastError | None = None
+        self._timer: threading.Timer | None = None
 
     def put(self, write: Write) -> None:
         """Have something written, after all that was put before; usable from any thread."""
         with self._news:
             if self._closing:
                 raise StoreError(f"the records of sandboxes in {self.path} are closed")
-            if len(self._waiting) >= MOST:
+            if len(self._waiting) + len(self._sent) >= MOST:
                 raise self._failure or StoreError(f"{self.path} can't be written fast enough")
             self._waiting.append(write)
-            self._news.notify_all()
+            if self._timer is None:
+                self._send()
 
     def flush(self) -> None:
         """Wait until all that was put is in the store; raises StoreError if it can't be written."""
         with self._news:
-            self._hurry = True
+            since = self._begun  # what was begun before may fail for a reason that is gone by now
+            self._news.wait_for(lambda: self._ended >= since)
             self._failure = None
-            since = self._round  # what was begun before may fail for a reason that is gone by now
-            self._news.notify_all()
+            self._send()
             self._news.wait_for(
-                lambda: self._failed_in > since or not (self._waiting or self._busy)
+                lambda: self._failed_in > since or not (self._waiting or self._under_way)
             )
-            self._hurry = False
             if self._failure is not None:
                 raise self._failure
 
@@ -88,109 +87,114 @@ class SandboxWriter:
             if self._closing:
                 return
             self._closing = True
-            self._news.notify_all()
-        self._thread.join()
-        if self._waiting and self._failure is not None:
-            raise self._failure
+            if self._timer is not None:
+                self._timer.cancel()
+        try:
+            self.flush()
+        finally:
+            self._database.close()
+            if self._owner is not None:
+                self._owner.close()
 
-    # ------------------------------------------------------------------- the thread
+    # ---------------------------------------------------------------------- with the lock
 
-    def _work(self) -> None:
-        connection: sqlite3.Connection | None = None
-        owner: Owner | None = None
-        while batch := self._next():
-            try:
-                if connection is None or owner is None:
-                    owner = owner or Owner(owners_folder(self.path))
-                    connection = connect(self.path)
-                    connection.execute("PRAGMA synchronous = NORMAL")
-                    sweep(connection, self.path)
-                self._prune(connection)
-                _commit(connection, batch, owner.id)
-            except (sqlite3.Error, StoreError, OSError) as error:
-                if self._failed(batch, error):
-                    break
-            else:
-                self._written()
-        if connection is not None:
-            connection.close()
-        if owner is not None:
-            owner.close()
+    def _send(self) -> None:
+        """Have the writer take what waits, unless it is about to."""
+        if self._waiting and not self._under_way:
+            self._begun += 1
+            self._submit(self._write_all, self._written)
 
-    def _prune(self, connection: sqlite3.Connection) -> None:
-        """Drop what is older than is wanted: when the first is written, and then once a day."""
-        if self._keep is not None and time.monotonic() >= self._prune_at:
-            prune(connection, time.time() - self._keep)
-            self._prune_at = time.monotonic() + PRUNE_EVERY
+    def _submit(
+        self,
+        operation: Callable[[Transaction], object],
+        then: Callable[[object, HoldfastError | None], None],
+    ) -> None:
+        self._under_way += 1
 
-    def _next(self) -> list[Write]:
-        """All that waits, once something does and a moment has passed; nothing at the end."""
-        with self._news:
-            self._news.wait_for(lambda: self._waiting or self._closing)
-            if self._waiting and self._gather and not self._closing:
-                self._news.wait_for(lambda: self._closing or self._hurry, self._gather)
-            batch, self._waiting = self._waiting, []
-            self._busy = True
-            self._round += 1
-            return batch
+        def done(value: object, error: HoldfastError | None) -> None:
+            with self._news:
+                self._under_way -= 1
+                then(value, error)
+                self._news.notify_all()
 
-    def _written(self) -> None:
-        with self._news:
-            self._busy, self._failure = False, None
-            self._news.notify_all()
+        self._database.submit(
+            [(operation, done)], lambda results, _: done(*results[0][1:]), durable=False
+        )
 
-    def _failed(self, batch: list[Write], error: Exception) -> bool:
-        """Keep what could not be written; whether to give up."""
-        with self._news:
-            if self._failure is None:
-                log.error("the records of sandboxes can't be written, trying again: %s", error)
-            known = isinstance(error, StoreError)
-            self._failure = error if known else as_store_error(error, self.path)
-            self._waiting = batch + self._waiting
-            self._busy, self._failed_in = False, self._round
-            self._news.notify_all()
-            if not self._closing:
-                self._news.wait_for(lambda: self._closing or self._hurry, AGAIN)
-                return False
-            return True
-
-
-def _commit(connection: sqlite3.Connection, batch: list[Write], owner: str) -> None:
-    """Write them in one transaction; one that can never be written is left out, and said so."""
-    try:
-        with _transaction(connection):
-            for write in batch:
-                write(connection, owner)
-    except sqlite3.OperationalError:
-        raise  # the file's fault, not theirs
-    except Exception:
-        if len(batch) == 1:
-            log.exception("a record of a sandbox could not be written")
+    def _written(self, _value: object, error: HoldfastError | None) -> None:
+        self._ended += 1
+        if error is not None:
+            self._failed(error)
             return
+        self._swept, self._sent, self._failure = True, [], None
+        if self._keep is not None and time.monotonic() >= self._prune_at:
+            self._prune_at = time.monotonic() + PRUNE_EVERY
+            self._prune(time.time() - self._keep)
+        self._send()
+
+    def _failed(self, error: HoldfastError) -> None:
+        """Keep what could not be written, and try again in a while."""
+        if self._failure is None:
+            log.error("the records of sandboxes can't be written, trying again: %s", error)
+        self._waiting, self._sent = self._sent + self._waiting, []
+        self._failure, self._failed_in = error, self._begun
+        if not self._closing and self._timer is None:
+            self._timer = threading.Timer(AGAIN, self._try_again)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _try_again(self) -> None:
+        with self._news:
+            self._timer = None
+            if not self._closing:
+                self._send()
+
+    def _prune(self, before: float) -> None:
+        """Drop what is older than is wanted: when the first is written, and then once a day."""
+
+        def then(dropped: object, error: HoldfastError | None) -> None:
+            if error is not None:
+                log.error("old records of sandboxes can't be dropped: %s", error)
+            elif dropped != Dropped():
+                self._prune(before)
+                return
+            self._send()
+
+        self._submit(lambda tx: sandbox_cleanup.drop(tx.connection, before), then)
+
+    # ------------------------------------------------------------------ the writer's thread
+
+    def _write_all(self, tx: Transaction) -> None:
+        if self._owner is None:
+            self._owner = Owner(owners_folder(self.path))
+        if not self._swept:
+            close_dead(tx.connection, self.path)
+        with self._news:
+            # A batch that had to be begun again finds what it took before.
+            self._sent, self._waiting = self._sent + self._waiting, []
+            batch = list(self._sent)
         for write in batch:
-            _commit(connection, [write], owner)
+            _write_one(tx.connection, write, self._owner.id)
 
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Generator[None]:
-    connection.execute("BEGIN IMMEDIATE")
+def _write_one(connection: sqlite3.Connection, write: Write, owner: str) -> None:
+    """Write a record; one that can never be written is left out, and said so."""
     try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+        write(connection, owner)
+    except sqlite3.OperationalError:
+        raise  # the file's fault, not the record's
+    except Exception:
+        log.exception("a record of a sandbox could not be written")
 
 
-def sweep(connection: sqlite3.Connection, path: Path) -> None:
-    """Close what processes left open that are gone."""
+def dead_owners(connection: sqlite3.Connection, path: Path) -> list[str]:
+    """Processes that are gone and have left something open."""
     folder = owners_folder(path)
-    dead = [owner for owner in sandbox_rows.owners(connection) if is_free(folder, owner)]
-    if not dead:
-        return
-    with _transaction(connection):
-        for owner in dead:
-            sandbox_rows.close_all_of(connection, owner, time.time())
-    for owner in dead:
-        (folder / owner).unlink(missing_ok=True)
+    return [owner for owner in sandbox_rows.owners(connection) if is_free(folder, owner)]
+
+
+def close_dead(connection: sqlite3.Connection, path: Path) -> None:
+    """Close what processes left open that are gone."""
+    for owner in dead_owners(connection, path):
+        sandbox_rows.close_all_of(connection, owner, time.time())
+        (owners_folder(path) / owner).unlink(missing_ok=True)

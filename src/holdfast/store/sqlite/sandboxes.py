@@ -1,6 +1,6 @@
 """The records of sandboxes in the store at a path, for those who look: lists, pages, the API.
 
-Read-only, by index, a page at a time, on a thread of its own. Processes that died since are
+By index, a page at a time. Processes that died since are
 noticed as it reads, so that what they had open is never shown as running.
 Writing is `sandbox_writer`'s.
 """
@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
 from holdfast.store.sqlite import sandbox_rows
+from holdfast.store.sqlite.database import Database, nothing
 from holdfast.store.sqlite.sandbox_rows import CommandPage, EgressPage, SandboxFilter, SandboxPage
-from holdfast.store.sqlite.sandbox_writer import sweep
-from holdfast.store.sqlite.schema import as_store_error, connect
+from holdfast.store.sqlite.sandbox_writer import close_dead, dead_owners
 
 __all__ = ["CommandPage", "EgressPage", "SandboxFilter", "SandboxPage", "SandboxRecords"]
 
@@ -36,8 +35,8 @@ class SandboxRecords:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-sandbox-reader")
-        self._connection: sqlite3.Connection | None = None
+        self._database = Database.open(self.path)
+        self._ready = False
 
     async def notice_the_dead(self) -> None:
         """Have what processes left open that are gone put down as ended."""
@@ -84,19 +83,21 @@ class SandboxRecords:
         return await self._read(lambda c: sandbox_rows.egress(c, sandbox_id, run_id, limit, cursor))
 
     async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
-        def ask() -> T:
-            if self._connection is None:
-                self._connection = connect(self.path)
-            sweep(self._connection, self.path)
-            return question(self._connection)
+        if not self._ready:
+            await asyncio.wrap_future(self._database.write(nothing, durable=False))
+            self._ready = True
+        dead, answer = await self._ask(question)
+        if dead:
+            closing = self._database.write(lambda tx: close_dead(tx.connection, self.path))
+            await asyncio.wrap_future(closing)
+            _, answer = await self._ask(question)
+        return answer
 
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
-        except sqlite3.Error as error:
-            raise as_store_error(error, self.path) from error
+    async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> tuple[list[str], T]:
+        return await asyncio.wrap_future(
+            self._database.read(lambda c: (dead_owners(c, self.path), question(c)))
+        )
 
     async def close(self) -> None:
         """Let go of the file."""
-        await asyncio.to_thread(self._thread.shutdown)
-        if self._connection is not None:
-            self._connection.close()
+        await asyncio.to_thread(self._database.close)

@@ -1,7 +1,7 @@
 """The embedded store: one SQLite file, shared by any number of processes on a machine.
 
-This class only carries calls to where they are done: writes to the group-committing writer,
-reads to a thread with a connection of its own, news to the other processes. What the calls do
+This class only carries calls to where they are done: writes and reads to the database, news to the
+other processes. What the calls do
 is in the modules it names, one noun each.
 """
 
@@ -11,7 +11,6 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -34,8 +33,9 @@ from holdfast.store.sqlite import (
     schema,
     updates,
 )
+from holdfast.store.sqlite.database import Database, Transaction, nothing
 from holdfast.store.sqlite.wake import Wake
-from holdfast.store.sqlite.writer import ThreadWriter, Transaction, Writer, commit
+from holdfast.store.sqlite.writer import LoopWriter, Writer
 
 T = TypeVar("T")
 
@@ -58,10 +58,14 @@ class SqliteStore:
 
     async def open(self) -> None:
         """Open (and make, and migrate) the file; begin to listen to the other processes."""
-        writing = await asyncio.to_thread(schema.connect, self.path)
-        self._reading = await asyncio.to_thread(schema.connect, self.path)
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="holdfast-reader")
-        self._writer = ThreadWriter(writing, self.path, self._committed)
+        database = Database.open(self.path)
+        try:
+            await asyncio.wrap_future(database.write(nothing))
+        except BaseException:
+            await asyncio.to_thread(database.close)
+            raise
+        self._database = database
+        self._writer = LoopWriter(database, self._committed)
         try:
             self._wake = Wake(self.path, self._process, lambda: self.on_change(None))
         except OSError:
@@ -77,8 +81,7 @@ class SqliteStore:
         await writer.close()
         if self._wake is not None:
             self._wake.close()
-        await asyncio.to_thread(self._reader.shutdown)
-        self._reading.close()
+        await asyncio.to_thread(self._database.close)
 
     def _committed(self, change: Change) -> None:
         self._tell_others()
@@ -115,30 +118,15 @@ class SqliteStore:
 
     def _write_apart(self, operation: Callable[[Transaction], None]) -> None:
         """Write from another thread while the loop, which the writer speaks to, is held up."""
-        errors: list[HoldfastError] = []
-
-        def done(_value: None, error: HoldfastError | None) -> None:
-            if error is not None:
-                errors.append(error)
-
-        connection = schema.connect(self.path)
         try:
-            for tell, value, error in commit(connection, [(operation, done)], self.path)[0]:
-                tell(value, error)
+            self._database.write(operation).result()
         finally:
-            connection.close()
-        self._tell_others()
-        if errors:
-            raise errors[0]
+            self._tell_others()
 
     async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         if self._writer is None:
             raise StoreError(f"{self.name} is closed")
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._reader, question, self._reading)
-        except sqlite3.Error as error:
-            raise schema.as_store_error(error, self.path) from error
+        return await asyncio.wrap_future(self._database.read(question))
 
     # --- the journal ---
 

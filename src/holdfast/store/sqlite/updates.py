@@ -16,7 +16,7 @@ from holdfast.errors import NotFound, UpdateMismatch, UpdateUnanswered
 from holdfast.records import ErrorInfo, Event
 from holdfast.records.live import ANSWER, UPDATE, UpdateRecord, event_id_of, update_of
 from holdfast.store.sqlite import mailbox, queries
-from holdfast.store.sqlite.writer import Transaction
+from holdfast.store.sqlite.database import Transaction
 
 COLUMNS = "SELECT chain, id, run_id, name, status, sent_at, ended_at, value, error FROM updates "
 ONE = COLUMNS + "WHERE chain = ? AND id = ?"
