@@ -249,7 +249,7 @@ async def test_an_unknown_outcome_is_not_paid_again_by_itself(tmp_path: Any) -> 
         dead = SqliteLedger(store)
         lost = CallStart("call_lost", "fake-chat/m", "holdfast", 1.0, known.key, known.request_hash)
         await dead.begin(lost, scopes=[], usd=0, tokens=0)
-        dead._thread.close()  # type: ignore[attr-defined]
+        dead._database.close()  # type: ignore[attr-defined]
         dead._owner.close()  # type: ignore[attr-defined]
         set_caller(Caller(step=step()))
         with pytest.raises(OutcomeUnknown):

@@ -240,7 +240,7 @@ def test_whatever_a_provider_sends_its_call_ends_and_holds_nothing(origin: Origi
         look()
         days = [c.start.started_at // 86400 for c in runner.run(gateway.ledger.calls(limit=10**6))]
         assert len(days) >= EXAMPLES // 2
-        spend = gateway.ledger._thread.send(  # every scope there is
+        spend = gateway.ledger._start(  # every scope there is
             lambda c: c.execute("SELECT held_usd, held_tokens, calls FROM spend").fetchall()
         ).result()
         assert [row[:2] for row in spend] == [(0, 0)] * len(spend)
