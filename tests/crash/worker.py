@@ -193,9 +193,10 @@ def _commit_one_by_one() -> None:
     from holdfast.store.sqlite import database
 
     def work(self: Any) -> None:
-        while (batch := self._queue.get()) is not None:
-            for item in batch.items or [None]:
-                self._commit([batch._replace(items=[item] if item else [])])
+        while (batches := self._queue.get()) is not None:
+            for batch in batches:
+                for item in batch.items or [None]:
+                    self._commit([batch._replace(items=[item] if item else [])])
 
     database.Database._work = work
 

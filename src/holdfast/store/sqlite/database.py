@@ -17,6 +17,7 @@ All who open the same file in a process share its Database; the last to close it
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import threading
@@ -154,6 +155,14 @@ class _Batch(NamedTuple):
     durable: bool
 
 
+class _Turn(threading.local):
+    """What the event loop of this thread has to write in its present turn."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.pending: list[_Batch] = []
+
+
 class Database:
     """The file at `path`, opened on first use; `open` gives the one that is shared.
 
@@ -170,7 +179,8 @@ class Database:
         self.in_memory = str(path) == MEMORY
         self._users = 1
         self._closed = False
-        self._queue: SimpleQueue[_Batch | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[_Batch] | None] = SimpleQueue()
+        self._turn = _Turn()
         self._connection: sqlite3.Connection | None = None
         self._full = True
         """Whether commits wait for the disk; `schema.connect` says so."""
@@ -198,6 +208,7 @@ class Database:
 
     def close(self) -> None:
         """Let go of it. The last to do so waits until everything is written and nothing is open."""
+        self._end_turn()
         with self._sharing:
             self._users -= 1
             if self._users:
@@ -240,16 +251,42 @@ class Database:
         """
         if self._closed:
             raise StoreError(f"{self.path} is closed")
-        self._queue.put(_Batch(items, report, durable))
+        self._end_turn()  # the order is kept
+        self._queue.put([_Batch(items, report, durable)])
+
+    def submit_soon(self, items: list[Item], report: Report, *, durable: bool = True) -> None:
+        """The same at the end of this turn of the running event loop.
+
+        Whatever else the turn brings comes along: a writer that is woken by the first of many
+        commits that one alone, and the others wait for the disk twice.
+        """
+        if self._closed:
+            raise StoreError(f"{self.path} is closed")
+        loop, turn = asyncio.get_running_loop(), self._turn
+        if turn.loop is not loop:
+            self._end_turn()
+            turn.loop = loop
+        if not turn.pending:
+            loop.call_soon(self._end_turn)
+        last = turn.pending[-1] if turn.pending else None
+        if last is not None and last.report == report and last.durable == durable:
+            last.items.extend(items)  # the same caller: told of all of them at once
+        else:
+            turn.pending.append(_Batch(items, report, durable))
+
+    def _end_turn(self) -> None:
+        if self._turn.pending:
+            self._queue.put(self._turn.pending)
+            self._turn.pending = []
 
     def _work(self) -> None:
         stopping = False
         while not stopping:
-            batches = [self._queue.get()]
+            turns = [self._queue.get()]
             while not self._queue.empty():
-                batches.append(self._queue.get())
-            stopping = None in batches
-            waiting = [batch for batch in batches if batch is not None]
+                turns.append(self._queue.get())
+            stopping = None in turns
+            waiting = [batch for turn in turns if turn for batch in turn]
             if waiting:
                 self._commit(waiting)
 

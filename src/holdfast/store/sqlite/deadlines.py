@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from holdfast.store.sqlite import projections, queries
-from holdfast.store.sqlite.writer import Transaction
+from holdfast.store.sqlite.database import Transaction
 
 OVERDUE = """
 SELECT id FROM runs

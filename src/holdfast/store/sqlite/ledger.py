@@ -396,10 +396,13 @@ class SqliteLedger:
         but not a power cut.
         """
         # Shielded: what was sent is carried out, whether or not its caller is cancelled meanwhile.
-        return await asyncio.shield(asyncio.wrap_future(self._start(run, durable=durable)))
+        started = self._start(run, durable=durable, soon=True)
+        return await asyncio.shield(asyncio.wrap_future(started))
 
-    def _start(self, run: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> Future[T]:
-        """Start the operation; usable from any thread.
+    def _start(
+        self, run: Callable[[sqlite3.Connection], T], *, durable: bool = True, soon: bool = False
+    ) -> Future[T]:
+        """Start the operation; usable from any thread. `soon`: with this turn of the loop.
 
         An operation looks first and writes last: what it has written when it refuses (the calls of
         the dead, settled) is meant to stay.
@@ -429,7 +432,8 @@ class SqliteLedger:
                 future.set_result(value[0])
 
         value: list[T] = []
-        self._database.submit([(operation, _reported)], report, durable=durable)
+        submit = self._database.submit_soon if soon else self._database.submit
+        submit([(operation, _reported)], report, durable=durable)
         return future
 
     async def _read_after_ends(self, question: Callable[[sqlite3.Connection], T]) -> T:

@@ -31,21 +31,9 @@ class LoopWriter:
     def __init__(self, database: Database, on_commit: Callable[[Change], None]) -> None:
         self._database, self._on_commit = database, on_commit
         self._loop = asyncio.get_running_loop()
-        self._pending: list[Item] = []
-        self._flush_scheduled = False
 
     def submit(self, operation: Operation, done: Done) -> None:
-        self._pending.append((operation, done))
-        if not self._flush_scheduled:
-            # At the end of this turn of the loop: whatever else this turn brings comes along.
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        if self._pending:
-            pending, self._pending = self._pending, []
-            self._database.submit(pending, self._report)
+        self._database.submit_soon([(operation, done)], self._report)
 
     def _report(self, results: list[Result], change: Change) -> None:
         try:
@@ -61,7 +49,6 @@ class LoopWriter:
 
     async def close(self) -> None:
         """Wait until what was submitted is written."""
-        self._flush()
         written: asyncio.Future[None] = self._loop.create_future()
 
         def report(_results: list[Result], _change: Change) -> None:
