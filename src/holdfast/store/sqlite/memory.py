@@ -15,8 +15,9 @@ from typing import TypeVar
 
 from holdfast.clock import Clock
 from holdfast.store.sqlite import schema
+from holdfast.store.sqlite.database import Transaction
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.store.sqlite.writer import InlineWriter, Transaction
+from holdfast.store.sqlite.writer import InlineWriter
 
 T = TypeVar("T")
 
