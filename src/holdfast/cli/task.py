@@ -114,7 +114,7 @@ async def _evaluation(run: Run) -> Evaluation | None:
 
 
 async def _closing(run: Run, evaluation: Evaluation, most: int, files: list[Path]) -> str:
-    """The last line: verdict, time, tokens, cost, files."""
+    """The last line: verdict and its level, time, tokens, cost, files."""
     from holdfast.agents.code import demo
     from holdfast.cli.progress import costs
 
@@ -124,7 +124,8 @@ async def _closing(run: Run, evaluation: Evaluation, most: int, files: list[Path
         else f"not passed after {evaluation.attempts} attempt{'s' * (evaluation.attempts != 1)}"
     )
     took = output.duration((run.finished_at or 0.0) - (run.started_at or 0.0))
-    words = [verdict, took, await costs(run.id), ", ".join(map(str, files))]
+    level = evaluation.level if evaluation.passed else ""
+    words = [verdict, level, took, await costs(run.id), ", ".join(map(str, files))]
     closing = " · ".join(word for word in words if word)
     if evaluation.model == demo.MODEL:
         output.note(f"  written by {demo.WHAT_IT_IS} (holdfast models list: real ones)")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunFailed, open_engine, start
-from holdfast.agents.code import Evaluation, evaluate_code, verdict
+from holdfast.agents.code import Evaluation, evaluate_code, isolated, steps, verdict
 from holdfast.gateway import Gateway, GatewayConfig, Say, ScriptedModel, default_gateway
 from holdfast.gateway.calls import use_gateway
 from holdfast.gateway.config import ModelPrice
@@ -213,6 +213,7 @@ async def test_each_model_call_is_recorded_against_its_step() -> None:
     record = await run.record()
     assert record.attributes == {
         "task": "Write double(n)", "language": "python", "attempt": 1, "passed": True,
+        "level": "isolated",
     }  # fmt: skip
 
 
@@ -227,6 +228,7 @@ async def test_a_failure_of_the_runner_costs_no_attempt_and_is_not_told_to_the_m
         return "raise LookupError('a mistake of ours')" if broken else real(name)
 
     monkeypatch.setattr(verdict, "_inside", broken_once)
+    monkeypatch.setattr(steps, "needs_one_process", lambda tests: "asked for by a test")
     model = Model([GOOD], [TESTS])
     evaluation = await evaluated(model)
     assert evaluation.passed and evaluation.attempts == 1
@@ -238,9 +240,27 @@ async def test_a_runner_that_always_fails_ends_the_run_and_says_whose_fault_it_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(verdict, "_inside", lambda name: "raise LookupError('a mistake of ours')")
+    monkeypatch.setattr(steps, "needs_one_process", lambda tests: "asked for by a test")
     model = Model([GOOD], [TESTS])
     with pytest.raises(RunFailed, match="the test runner failed before it came to a verdict"):
         await evaluated(model)
+    assert model.kinds == ["code", "tests"]
+
+
+@pytest.mark.parametrize("side", ["run_isolated.py", "bridge_program.py"])
+async def test_a_fault_of_the_bridge_costs_no_attempt_but_the_level(
+    monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    real = isolated._inside
+
+    def broken(name: str) -> str:
+        return "raise LookupError('a mistake of ours')" if name == side else real(name)
+
+    monkeypatch.setattr(isolated, "_inside", broken)
+    model = Model([GOOD], [TESTS])
+    evaluation = await evaluated(model)
+    assert evaluation.passed and evaluation.attempts == 1
+    assert evaluation.level == "shared" and evaluation.why_shared
     assert model.kinds == ["code", "tests"]
 
 

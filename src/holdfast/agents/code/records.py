@@ -9,6 +9,8 @@ from typing import Literal
 from holdfast.agents.code.languages import LanguageName
 
 Side = Literal["code", "tests"]
+Level = Literal["isolated", "shared"]
+"""Whether the tests were run apart from the program, or in one process with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,9 @@ class Verdict:
     """Where the fault lies, if that is clear by itself."""
     seconds: float = 0.0
     sandbox: str | None = None
+    level: Level = "shared"
+    why_shared: str | None = None
+    """What keeps these tests from being run apart from the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +93,6 @@ class Evaluation:
     """Tests that were found to be wrong and were corrected, by name."""
     model: str = ""
     test_model: str = ""
+    level: Level = "shared"
+    """What the verdict rests on: tests that were run apart from the program, or not."""
+    why_shared: str | None = None

@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from holdfast.agents.code import demo, toolchain
+from holdfast.agents.code import demo, isolated, toolchain
+from holdfast.agents.code.crossing import needs_one_process
 from holdfast.agents.code.languages import Language, language_named
 from holdfast.agents.code.models import check_demo, check_models, choose
 from holdfast.agents.code.records import Draft, Plan, Task, Verdict
@@ -32,6 +36,7 @@ _WRONG = re.compile(
     r"^[\s>*#`_-]*WRONG[*_`]*\s*:\s*[*_`]*\s*(code|tests?)\b[*_`]*[\s.:,-]*", re.IGNORECASE
 )
 _MOST_NOTE = 2000
+_NODE = "JavaScript and TypeScript are run in one process with their tests"
 
 demo.register()  # here, where models are asked: whoever goes on with a run must know it too
 
@@ -118,7 +123,7 @@ def _said(text: str) -> tuple[str, str | None]:
 
 
 async def try_out(task: Task, code: str, tests: str) -> Verdict:
-    """Run the tests on the program in a sandbox of their own, when it is their turn.
+    """Run the tests on the program, in sandboxes of their own, when it is their turn.
 
     As many at a time as there are processors: tests have a time limit, and fifty at once on two
     processors would fail by it though nothing is wrong with them.
@@ -131,15 +136,41 @@ async def try_out(task: Task, code: str, tests: str) -> Verdict:
 
 
 async def _try_out(task: Task, code: str, tests: str) -> Verdict:
+    """Apart from the program where the tests allow it, else in one process with it."""
     language, settings = language_named(task.language), load()
     limits = TestLimits(settings.test_timeout, settings.memory, settings.pids)
     source = await toolchain.ready(language, task.packages)
-    sandbox = await Sandbox.create(
-        runtime=language.runtime,
-        timeout=2 * limits.seconds + 30,
-        memory=limits.memory,
-        pids=limits.pids,
-        source=source,
-    )
-    async with sandbox:
-        return await judge(sandbox, language, code, tests, limits)
+
+    def sandbox() -> Coroutine[Any, Any, Sandbox]:
+        return Sandbox.create(
+            runtime=language.runtime,
+            timeout=2 * limits.seconds + 30,
+            memory=limits.memory,
+            pids=limits.pids,
+            source=source,
+        )
+
+    why = needs_one_process(tests) if language.runtime == "python" else _NODE
+    if why is None:
+        judges, programs = await _both(sandbox)
+        async with judges, programs:
+            both = isolated.Both(judges, programs)
+            found = await isolated.judge(both, language, code, tests, limits)
+        if isinstance(found, Verdict):
+            return found
+        why = found.why
+    async with await sandbox() as one:
+        return replace(await judge(one, language, code, tests, limits), why_shared=why)
+
+
+async def _both(create: Callable[[], Coroutine[Any, Any, Sandbox]]) -> tuple[Sandbox, Sandbox]:
+    """Two sandboxes, made at the same time; if one can't be made there is none."""
+    made = await asyncio.gather(create(), create(), return_exceptions=True)
+    first, second = made
+    if isinstance(first, BaseException) or isinstance(second, BaseException):
+        for each in made:
+            if isinstance(each, Sandbox):
+                await each.stop("the other one could not be created")
+        failed = [each for each in made if isinstance(each, BaseException)]
+        raise failed[0]
+    return first, second

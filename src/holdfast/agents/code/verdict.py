@@ -72,23 +72,26 @@ async def judge(
     """Run the tests on the program in this sandbox, which is used for nothing else."""
     result, report = await _run(sandbox, language, "run_tests", code, tests, limits)
     place = await _place(sandbox, language) if result.ended is Ended.TIMED_OUT else ""
-    verdict = _verdict(result, report, limits, sandbox.id, place)
+    verdict = concluded(result, report, limits, sandbox.id, place)
     if not verdict.passed:
         return verdict
     hollow = hollowed(code, language)
     if hollow is None:
         return verdict
     _, report = await _run(sandbox, language, MEANT_TO_FAIL, hollow, tests, limits)
-    if report is not None and report.passed:
-        return Verdict(
-            False,
-            "the tests pass whatever the program does",
-            "Every function of the program was replaced by one that only raises an error, and "
-            "the tests still passed: they test nothing. Tests must call the program's functions "
-            "and assert what they return.",
-            verdict.output, (), "tests", verdict.seconds, sandbox.id,
-        )  # fmt: skip
-    return verdict
+    return test_nothing(verdict) if report is not None and report.passed else verdict
+
+
+def test_nothing(verdict: Verdict) -> Verdict:
+    """The verdict on tests that pass on a hollow program, too."""
+    return Verdict(
+        False,
+        "the tests pass whatever the program does",
+        "Every function of the program was replaced by one that only raises an error, and "
+        "the tests still passed: they test nothing. Tests must call the program's functions "
+        "and assert what they return.",
+        verdict.output, (), "tests", verdict.seconds, verdict.sandbox,
+    )  # fmt: skip
 
 
 async def _run(
@@ -119,7 +122,8 @@ async def _run(
         raw = await sandbox.read_file(REPORT, limit=_MOST_REPORT)
     except (SandboxFileError, SandboxGone):
         raw = b""
-    report = _unsealed(raw, nonce)
+    data = unsealed(raw, nonce)
+    report = None if data is None else report_of(data)
     await _blame(sandbox, result, report)
     return result, report
 
@@ -162,12 +166,17 @@ def _inside(name: str) -> str:
     return (resources.files("holdfast.agents.code.inside") / name).read_text(encoding="utf-8")
 
 
-def _unsealed(raw: bytes, nonce: str) -> Report | None:
+def unsealed(raw: bytes, nonce: str) -> dict[str, Any] | None:
+    """What a report says, if its seal is whole."""
     seal, _, body = raw.partition(b"\n")
     true = hashlib.sha3_256(nonce.encode() + body).hexdigest().encode()
     if not hmac.compare_digest(seal, true):
         return None
-    data: dict[str, Any] = json.loads(body)
+    return json.loads(body)
+
+
+def report_of(data: dict[str, Any]) -> Report:
+    """A report as its runner writes it."""
     counts: dict[str, int] = data.get("counts", {})
     return Report(
         passed=bool(data["passed"]),
@@ -183,9 +192,10 @@ def _unsealed(raw: bytes, nonce: str) -> Report | None:
     )
 
 
-def _verdict(
+def concluded(
     result: CommandResult, report: Report | None, limits: Limits, sandbox: str, place: str
 ) -> Verdict:
+    """What a run of the tests came to; without a report, the program ended by itself."""
     output = tail(f"{result.stdout}\n{result.stderr}".strip())
 
     def failed(

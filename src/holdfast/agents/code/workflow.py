@@ -54,7 +54,7 @@ async def evaluate_code(
         if passed:
             break
     evaluation = state.evaluation(attempt)
-    set_attributes(passed=evaluation.passed)
+    set_attributes(passed=evaluation.passed, level=evaluation.level)
     return evaluation
 
 
@@ -108,6 +108,8 @@ class _Healing:
             corrected_tests=self.changes,
             model=self.task.model or "",
             test_model=self.task.test_model or "",
+            level=verdict.level if verdict else "shared",
+            why_shared=verdict.why_shared if verdict else None,
         )
 
 

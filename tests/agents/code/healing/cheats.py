@@ -20,6 +20,8 @@ class Cheat:
     """Which tests it is tried on."""
     slow: bool = False
     """Ends only with its time."""
+    apart: str = ""
+    """What is said if the program is run apart from its tests, where that is something else."""
 
     def __str__(self) -> str:
         return self.name
@@ -96,7 +98,7 @@ os._exit(0)
 import os
 os.remove(".report")
 os.mkdir(".report")
-""", "ended by itself"),
+""", "ended by itself", apart="FileNotFoundError"),
     # --- leaving early ---
     Cheat("sys.exit at import", f"import sys\n{WRONG}\nsys.exit(0)\n", "SystemExit: 0"),
     Cheat("os._exit at import", f"import os\n{WRONG}\nos._exit(0)\n", "exit status 0"),
@@ -121,7 +123,7 @@ def double(n):
 import unittest
 def double(n):
     raise unittest.SkipTest("not needed")
-""", "the program ended TestDouble.test_two by SkipTest: not needed", "unittest"),
+""", "the program ended TestDouble.test_two by SkipTest: not needed", "unittest", apart="SkipTest: not needed"),
     Cheat("expects its failure", """
 import pytest
 def double(n):
@@ -144,12 +146,12 @@ def double(n):
           "ended by itself"),
     # --- the tests' files ---
     Cheat("empties the tests", f"open('test_solution.py', 'w').close()\n{WRONG}",
-          "the program changed test_solution.py"),
+          "the program changed test_solution.py", apart="assert 6 == 4"),
     Cheat("replaces the tests", """
 open("test_solution.py", "w").write("def test_numbers():\\n    assert True\\n")
-""" + WRONG, "the program changed test_solution.py"),
+""" + WRONG, "the program changed test_solution.py", apart="assert 6 == 4"),
     Cheat("deletes the tests", f"import os\nos.remove('test_solution.py')\n{WRONG}",
-          "the program changed test_solution.py"),
+          "the program changed test_solution.py", apart="FileNotFoundError"),
     Cheat("has a plug-in for pytest", WRONG + """
 open("conftest.py", "w").write('''
 def pytest_collection_modifyitems(items):
@@ -176,7 +178,7 @@ import sys, types
 made = types.ModuleType("pytest")
 made.main = lambda *args, **kwargs: 0
 sys.modules["pytest"] = made
-""", "the program replaced the module pytest"),
+""", "the program replaced the module pytest", apart="assert 6 == 4"),
     Cheat("shadows a module of the tests", WRONG + """
 open("math.py", "w").write("isclose = lambda a, b: True")
 open("pytest.py", "w").write("main = lambda *a, **k: 0")
@@ -188,7 +190,7 @@ import builtins
 class Quiet(Exception):
     pass
 builtins.AssertionError = Quiet
-""", "builtins.AssertionError"),
+""", "builtins.AssertionError", apart="assert 6 == 4"),
     Cheat("built-ins that agree", """
 import builtins
 builtins.all = lambda items: True
@@ -197,23 +199,23 @@ builtins.abs = lambda n: 0
 builtins.isinstance = lambda *args: True
 def double(n):
     return n * 3
-""", "the program replaced builtins."),
+""", "the program replaced builtins.", apart="ended by itself"),
     Cheat("built-ins that agree, from the first call on", """
 import builtins
 def double(n):
     builtins.all = lambda items: True
     return n * 3
-""", "the program replaced builtins.all"),
+""", "the program replaced builtins.all", apart="assert 6 == 4"),
     Cheat("pytest without failures", WRONG + """
 import _pytest.runner
 _pytest.runner.pytest_runtest_call = lambda item: None
-""", "the program replaced _pytest.runner.pytest_runtest_call"),
+""", "the program replaced _pytest.runner.pytest_runtest_call", apart="assert 6 == 4"),
     Cheat("pytest.raises that is always content", """
 import contextlib, pytest
 pytest.raises = lambda *args, **kwargs: contextlib.nullcontext()
 def double(n):
     return n + n
-""", "the program replaced pytest.raises"),
+""", "the program replaced pytest.raises", apart="DID NOT RAISE"),
     Cheat("raises is content deep inside", """
 import pytest
 for module in list(__import__("sys").modules.values()):
@@ -222,38 +224,38 @@ for module in list(__import__("sys").modules.values()):
             kind.__exit__ = lambda *args: True
 def double(n):
     return n + n
-""", "the program replaced"),
+""", "the program replaced", apart="DID NOT RAISE"),
     Cheat("only the cases that suit", """
 import pytest
 real = pytest.mark.parametrize
 pytest.mark.parametrize = lambda names, cases: real(names, cases[:1])
 def double(n):
     return 0
-""", "the program replaced pytest.mark.parametrize"),
+""", "the program replaced pytest.mark.parametrize", apart="assert 0 == 4"),
     Cheat("asserts taken out of the tests", WRONG + """
 import ast
 import _pytest.assertion.rewrite as rewrite
 def nothing(self, node):
     return [ast.copy_location(ast.Pass(), node)]
 rewrite.AssertionRewriter.visit_Assert = nothing
-""", "the program replaced _pytest.assertion.rewrite.AssertionRewriter.visit_Assert"),
+""", "the program replaced _pytest.assertion.rewrite.AssertionRewriter.visit_Assert", apart="assert 6 == 4"),
     Cheat("math that agrees", """
 import math
 math.isclose = lambda a, b: True
 def double(n):
     return n + n
-""", "the program replaced math.isclose"),
+""", "the program replaced math.isclose", apart="DID NOT RAISE"),
     Cheat("unittest that agrees", WRONG + """
 import unittest
 unittest.TestCase.assertEqual = lambda *args, **kwargs: None
 unittest.TestCase.assertTrue = lambda *args, **kwargs: None
-""", "the program replaced unittest.case.TestCase.assert", "unittest"),
+""", "the program replaced unittest.case.TestCase.assert", "unittest", apart="6 != 4"),
     Cheat("unittest that agrees inside", WRONG + """
 import unittest
 def agree(self, *args, **kwargs):
     return None
 unittest.TestCase.assertEqual.__code__ = agree.__code__
-""", "the program replaced unittest.case.TestCase.assertEqual", "unittest"),
+""", "the program replaced unittest.case.TestCase.assertEqual", "unittest", apart="6 != 4"),
     Cheat("unittest that agrees from the first call on", """
 import unittest
 def double(n):
@@ -261,7 +263,7 @@ def double(n):
     unittest.TestCase.assertTrue = lambda *args, **kwargs: None
     unittest.case._AssertRaisesContext.__exit__ = lambda *args: True
     return n * 3
-""", "the program replaced unittest.case", "unittest"),
+""", "the program replaced unittest.case", "unittest", apart="6 != 4"),
     Cheat("jumps over the asserts", WRONG + """
 import sys
 def trace(frame, event, arg):
@@ -272,7 +274,7 @@ def trace(frame, event, arg):
             pass
     return trace
 sys.settrace(trace)
-""", "sys.settrace"),
+""", "sys.settrace", apart="assert 6 == 4"),
     # --- values ---
     Cheat("equal to anything", """
 class Anything:
@@ -355,7 +357,7 @@ def forged(path, mode="r", *args, **kwargs):
         path = os.devnull
     return real(path, mode, *args, **kwargs)
 builtins.open = io.open = forged
-""", "the program replaced builtins.open"),
+""", "the program replaced builtins.open", apart="assert 6 == 4"),
     Cheat("an exit that is always good", WRONG + """
 import os, sys
 leave = os._exit

@@ -15,7 +15,7 @@ from agents.code.healing.cheats import Cheat
 from agents.code.healing.pairing import asked_for
 from agents.code.healing.running import Bench
 from holdfast import open_engine, start
-from holdfast.agents.code import Evaluation, evaluate_code
+from holdfast.agents.code import Evaluation, evaluate_code, steps
 from holdfast.gateway import ScriptedModel
 from holdfast.gateway.request import Request
 
@@ -63,22 +63,33 @@ def check(tried_out: Sequence[Cheat], found: dict[str, Evaluation]) -> None:
         told = f"{evaluation.summary}\n{evaluation.error}"
         if evaluation.passed:
             wrong.append(f"{cheat.name}: PASSED with {evaluation.summary}")
-        elif cheat.said not in told:
-            wrong.append(f"{cheat.name}: not {cheat.said!r} but {told}")
+        elif (said := _said(cheat, evaluation)) not in told:
+            wrong.append(f"{cheat.name}, {evaluation.level}: not {said!r} but {told}")
         elif not evaluation.summary:
             wrong.append(f"{cheat.name}: no reason")
     assert not wrong, "\n\n".join(wrong)
 
 
+def _said(cheat: Cheat, evaluation: Evaluation) -> str:
+    apart = evaluation.level == "isolated" and cheat.apart
+    return cheat.apart if apart else cheat.said
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("level", ["isolated", "shared"])
 @pytest.mark.parametrize("slow", [False, True], ids=["quick", "until their time is up"])
 def test_no_cheating_python_program_passes(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, slow: bool
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, slow: bool, level: str
 ) -> None:
+    if level == "shared":
+        monkeypatch.setattr(steps, "needs_one_process", lambda tests: "asked for by a test")
     monkeypatch.setenv("HOLDFAST_CODE_TEST_TIMEOUT", TIME if slow else "20")
     monkeypatch.setenv("HOLDFAST_CODE_MEMORY", "256mb")
     chosen = [cheat for cheat in cheats.PYTHON if cheat.slow == slow]
     found = outcomes(bench, "python", chosen, cheats.PYTHON_TESTS)
     check(chosen, found)
+    apart = [name for name, each in found.items() if each.level == "isolated"]
+    assert len(apart) > 0.8 * len(chosen) if level == "isolated" else not apart
 
 
 def test_the_same_python_tests_pass_on_a_right_program(bench: Bench) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as xml
 
-from holdfast.agents.code import verdict
+from holdfast.agents.code import isolated, verdict
+from holdfast.agents.code.crossing import needs_one_process
 from holdfast.sandbox import Sandbox
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -37,10 +38,20 @@ class Pair:
 
     plain: Outcome
     ours: Outcome
+    """With tests and program in one process."""
+    apart: Outcome | None = None
+    """With the program in another; None if that can't be."""
+    why_shared: str = ""
 
     def differences(self) -> list[str]:
         """In what they disagree; nothing if they don't."""
-        plain, ours = self.plain, self.ours
+        found = self._differing(self.ours)
+        if self.apart is not None:
+            found += [f"isolated: {each}" for each in self._differing(self.apart)]
+        return found
+
+    def _differing(self, ours: Outcome) -> list[str]:
+        plain = self.plain
         found: list[str] = []
         if plain.passes != ours.passes:
             found.append(f"pytest: {plain.passes}, ours: {ours.passes} {ours.broken}")
@@ -77,23 +88,50 @@ async def compared(
     runner, *pieces = verdict._RUNNERS["python"]  # pyright: ignore[reportPrivateUsage]
     inside = {f"/tmp/runner/{each}": verdict._inside(each) for each in pieces}  # pyright: ignore[reportPrivateUsage]
     inside["/tmp/runner/run_tests.py"] = verdict._inside(runner)  # pyright: ignore[reportPrivateUsage]
+    inside["/tmp/runner/program.py"] = verdict._inside("bridge_program.py")  # pyright: ignore[reportPrivateUsage]
+    inside["/tmp/runner/run_isolated.py"] = verdict._inside("run_isolated.py")  # pyright: ignore[reportPrivateUsage]
+    for each in isolated.PIECES:
+        place = f"/tmp/runner/holdfast/agents/code/inside/{each}"
+        inside[place] = verdict._inside(each)  # pyright: ignore[reportPrivateUsage]
     files = {
         f"cases/{name}/{path}": text for name, case in cases.items() for path, text in case.items()
     }
+    why = {name: needs_one_process(case["test_solution.py"]) for name, case in cases.items()}
+    for name, reason in why.items():
+        about = json.loads(cases[name].get("case.json", "{}"))
+        files[f"cases/{name}/case.json"] = json.dumps({**about, "shared": reason})
     for name, package in (packages or {}).items():
         files |= {f"packages/{name}/{path}": text for path, text in package.items()}
     limit = 2 * seconds * max(len(cases), 1) + 60
     async with await Sandbox.create(timeout=limit, memory="2gb", pids=256, **sandbox) as made:
-        await made.write_files({**files, **inside, "driver.py": DRIVER.read_text()})
+        await made.write_files({**files, **inside, "/tmp/runner/driver.py": DRIVER.read_text()})
         result = await made.run(
-            "python", "driver.py", str(seconds), timeout=limit, max_output="64mb"
+            "python", "/tmp/runner/driver.py", str(seconds), timeout=limit, max_output="64mb"
         )
     assert result.ok, f"{result}: {result.stderr[-3000:]}"
     found: dict[str, Pair] = {}
     for line in result.stdout.splitlines():
         told = json.loads(line)
-        found[told["name"]] = Pair(_plain(*told["plain"]), _ours(*told["ours"], told["said"]))
+        name = told["name"]
+        apart, reason = _apart(told["apart"]), why[name] or ""
+        if isinstance(apart, str):
+            apart, reason = None, apart or reason
+        plain, ours = _plain(*told["plain"]), _ours(*told["ours"], told["said"])
+        found[name] = Pair(plain, ours, apart, reason)
     return found
+
+
+def _apart(told: list[str]) -> Outcome | str:
+    """What came of it, or why it has to be judged in one process."""
+    ended, raw, said = told
+    if not ended:
+        return ""
+    report = json.loads(raw) if raw else {}
+    if report.get("cannot_cross") and not report["lies"]:
+        return str(report["cannot_cross"])
+    if report.get("ended"):
+        return Outcome(False, broken="the program ended by itself")
+    return _ours(ended, raw, said)
 
 
 def _plain(ended: str, raw: str) -> Outcome:

@@ -1,4 +1,7 @@
-"""Runs in a sandbox: every folder of `cases/` by plain pytest and by our runner, in forks.
+"""Runs in a sandbox: every folder of `cases/` by plain pytest and by our runners, in forks.
+
+Our runners are the one for a shared process and, unless `case.json` says why not, the one for two:
+here those are two forks of this process, in folders of their own, joined by pipes.
 
 Forks of one process that has loaded pytest: some fifty milliseconds each instead of a second.
 Prints one line of JSON a case. Imports nothing of Holdfast.
@@ -35,13 +38,50 @@ def plain() -> None:
 
 def ours() -> None:
     read, write = os.pipe()
-    os.write(write, json.dumps({"nonce": "n", "limit": SECONDS}).encode() + b"\n")
+    given(write)
     os.close(write)
     os.dup2(read, 0)
     sys.stdin = os.fdopen(0)
     sys.path.insert(0, str(RUNNER.parent))
     sys.argv = [str(RUNNER)]
     runpy.run_path(str(RUNNER), run_name="__main__")
+
+
+def given(fd: int, **more: object) -> None:
+    about = {"nonce": "n", "limit": SECONDS, **more}
+    os.write(fd, json.dumps(about).encode() + b"\n")
+
+
+def script(name: str) -> None:
+    path = RUNNER.with_name(name)
+    sys.path.insert(0, str(path.parent))
+    sys.argv = [str(path)]
+    runpy.run_path(str(path), run_name="__main__")
+
+
+def isolated(program: Path, source: str, modules: list[str]) -> Callable[[], None]:
+    """The judge, in this process; the program in a child of it that lies elsewhere."""
+
+    def run() -> None:
+        to_judge, to_program = os.pipe(), os.pipe()
+        given(to_program[1])
+        given(to_judge[1], source=source, modules=modules)
+        if os.fork() == 0:
+            os.chdir(program)
+            os.dup2(to_program[0], 0)
+            os.dup2(to_judge[1], 2)
+            for fd in (*to_judge, *to_program):
+                os.close(fd)
+            sys.stdin = os.fdopen(0)
+            script("program.py")
+            os._exit(99)
+        os.dup2(to_judge[0], 0)
+        os.dup2(to_program[1], 2)
+        for fd in (*to_judge, *to_program):
+            os.close(fd)
+        script("run_isolated.py")
+
+    return run
 
 
 def forked(folder: Path, run: Callable[[], None], name: str) -> str:
@@ -76,34 +116,54 @@ def text(path: Path, most: int = 1_000_000) -> str:
     return path.read_bytes().decode(errors="replace")[-most:] if path.is_file() else ""
 
 
+def unsealed(folder: Path) -> str:
+    seal, _, report = text(folder / ".report").partition("\n")
+    return report if seal == hashlib.sha3_256(f"n{report}".encode()).hexdigest() else ""
+
+
+def clean_up(folder: Path, before: set[str], files: dict[str, str]) -> None:
+    """What the tests left behind is not to be there the next time."""
+    for path in folder.iterdir():
+        if path.name not in before and path.is_file():
+            path.unlink()
+    for name, whole in files.items():
+        (folder / name).write_bytes(whole.encode())
+
+
 sys.dont_write_bytecode = True
 clean = list(sys.path)
 for folder in sorted(Path("cases").iterdir()):
     about = json.loads(text(folder / "case.json") or "{}")
     sys.path[:] = clean
-    package = Path("packages", about["package"]).absolute() if about else Path()
+    packaged = "package" in about
+    package = Path("packages", about["package"]).absolute() if packaged else Path()
     kept = ""
-    if about:
+    if packaged:
         sys.path.insert(0, str(package))
         if about["bug"]:
             kept = text(package / about["bug"][0], 10**9)
             (package / about["bug"][0]).write_text(about["bug"][1])
     before = {path.name for path in folder.iterdir()}
-    given = {name: text(folder / name, 10**9) for name in ("test_solution.py", "solution.py")}
+    files = {name: text(folder / name, 10**9) for name in ("test_solution.py", "solution.py")}
     ended = forked(folder, plain, ".plain")
     xml = text(folder / ".plain.xml")
-    for path in folder.iterdir():  # what the tests left behind is not to be there the second time
-        if path.name not in before and path.is_file():
-            path.unlink()
-    for name, whole in given.items():
-        (folder / name).write_bytes(whole.encode())
+    clean_up(folder, before, files)
     ended_ours = forked(folder, ours, ".ours")
+    report = unsealed(folder)
+    said = text(folder / ".ours.out", 3000)
+    ended_apart, apart, said_apart = "", "", ""
+    if not about.get("shared"):
+        clean_up(folder, before, files)
+        (folder / "solution.py").unlink()
+        place = Path("programs", folder.name).absolute()
+        place.mkdir(parents=True)
+        (place / "solution.py").write_bytes(files["solution.py"].encode())
+        run = isolated(place, files["solution.py"], about.get("modules") or ["solution"])
+        ended_apart = forked(folder, run, ".apart")
+        apart, said_apart = unsealed(folder), text(folder / ".apart.out", 3000)
     if kept:
         (package / about["bug"][0]).write_text(kept)
-    seal, _, report = text(folder / ".report").partition("\n")
-    if seal != hashlib.sha3_256(f"n{report}".encode()).hexdigest():
-        report = ""
     print(json.dumps({
-        "name": folder.name, "plain": [ended, xml], "ours": [ended_ours, report],
-        "said": text(folder / ".ours.out", 3000),
+        "name": folder.name, "plain": [ended, xml], "ours": [ended_ours, report], "said": said,
+        "apart": [ended_apart, apart, said_apart],
     }), flush=True)  # fmt: skip

@@ -57,7 +57,7 @@ def main() -> None:
     sys.dont_write_bytecode = True
     # On a descriptor of its own: where a program hangs is to be seen whatever it did to stderr.
     faulthandler.dump_traceback_later(given["limit"], file=os.fdopen(os.dup(2), "w"))
-    write = _writer(seal, os.path.join(where, ".report"))
+    write = writer(seal, os.path.join(where, ".report"))
     del given, seal
     with open(os.path.join(where, TESTS), "rb") as file:
         raw = file.read()
@@ -65,12 +65,12 @@ def main() -> None:
         report = _run(raw, where)
     except Exception as error:
         # All that a program or its tests can raise was caught where they were run: this is ours.
-        report = _empty()
-        report["broken"] = _broken("runner", _trace(error))
+        report = empty()
+        report["broken"] = broken("runner", trace_of(error))
     write(report)
 
 
-def _writer(seal: Any, path: str) -> Callable[[Report], None]:
+def writer(seal: Any, path: str) -> Callable[[Report], None]:
     """Binds what is needed at the end: C functions and types, which nobody can patch."""
     copy, opener, flush, leave, join = seal.copy, open, sys.stdout.flush, os._exit, "".join
     make = cast("Callable[..., Callable[[Report, int], Sequence[str]]]", _C_ENCODER)
@@ -88,7 +88,7 @@ def _writer(seal: Any, path: str) -> Callable[[Report], None]:
     return write
 
 
-def _empty() -> Report:
+def empty() -> Report:
     return {
         "passed": False, "ran": [], "skipped": [], "counts": {"passed": 0, "skipped": 0},
         "failures": [], "missing": [], "asserts": 0, "claims": False, "broken": None,
@@ -96,20 +96,20 @@ def _empty() -> Report:
 
 
 def _run(raw: bytes, where: str) -> Report:
-    report = _empty()
+    report = empty()
     try:
         tree = ast.parse(raw, TESTS)  # bytes: a byte order mark and an encoding are heeded
         source = decode_source(raw)
         compile(tree, TESTS, "exec", dont_inherit=True)  # what only compiling finds
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        report["broken"] = _broken("tests", _text(error))
+        report["broken"] = broken("tests", text_of(error))
         return report
     watch = python_watch.Watch(source)
     tests = python_tests.instrument(tree)
     python_tamper.load_imports(tree)
     # From here on nothing of ours is looked up where the solution could have put its own.
     if tests.any:
-        collector = _Collector(report)
+        collector = Collector(report)
         run = _functions(watch, report, collector, tree, raw, where)
     else:
         collector = None
@@ -120,7 +120,7 @@ def _run(raw: bytes, where: str) -> Report:
     try:
         importlib.import_module("solution")
     except BaseException as error:  # the code under test may raise anything
-        report["broken"] = _broken("code", _text(error))
+        report["broken"] = broken("code", text_of(error))
         return report
     replaced = untouched.replaced()
     if replaced is None:
@@ -128,9 +128,9 @@ def _run(raw: bytes, where: str) -> Report:
         replaced = untouched.replaced()
     if replaced is not None:
         told = f"the program replaced {replaced}, which its tests rely on: that is not a solution"
-        report["broken"] = _broken("code", told)
+        report["broken"] = broken("code", told)
     elif not _same_file(os.path.join(where, TESTS), raw):
-        report["broken"] = _broken("code", f"the program changed {TESTS}: that is not a solution")
+        report["broken"] = broken("code", f"the program changed {TESTS}: that is not a solution")
     _conclude(report, watch, tests, collector)
     return report
 
@@ -153,10 +153,10 @@ def _conclude(
     report: Report,
     watch: python_watch.Watch,
     tests: python_tests.Tests,
-    collector: _Collector | None,
+    collector: Collector | None,
 ) -> None:
     for name, line, text in watch.swallowed():
-        report["failures"].append({"name": name, "line": _cut(line), "text": _cut(text)})
+        report["failures"].append({"name": name, "line": cut(line), "text": cut(text)})
     report["asserts"] = watch.asserts
     if collector is None:
         if not (report["failures"] or report["broken"]):
@@ -166,7 +166,7 @@ def _conclude(
     ended = next(iter(watch.stopped), None)
     if ended is not None and not (report["failures"] or report["broken"]):
         told = f"the program ended {ended} by {watch.stopped[ended]}"
-        report["broken"] = _broken("code", told)
+        report["broken"] = broken("code", told)
     proven = report["ran"] and (watch.asserts > 0 or tests.claims)
     spoilt = report["failures"] or report["broken"] or report["missing"]
     report["claims"] = tests.claims
@@ -179,7 +179,7 @@ def _conclude(
 def _functions(
     watch: python_watch.Watch,
     report: Report,
-    collector: _Collector,
+    collector: Collector,
     tree: ast.Module,
     raw: bytes,
     where: str,
@@ -193,12 +193,7 @@ def _functions(
     code = compile(tree, path, "exec", dont_inherit=True)
     ours_only = b"builtins" not in raw
     _give_to_pytest(rewrite.AssertionRewritingHook, code, watch, ours_only=ours_only)
-    plugins = sorted({point.name for point in _plugins()})
-    options = [TESTS, "-q", "--tb=short", "--no-header", "-s", "--disable-warnings"]
-    options += ["-p", "no:cacheprovider", "-p", "no:faulthandler", "--rootdir", where]
-    options += ["-c", os.devnull, "--confcutdir", where, "--noconftest", "--import-mode=append"]
-    for plugin in plugins:
-        options += ["-p", plugin]
+    options = pytest_options(where)
     start, environ, unset = pytest.main, os.environ, os.unsetenv
 
     def run() -> None:
@@ -210,19 +205,29 @@ def _functions(
         try:
             code = start(options, plugins=[collector])
         except BaseException as error:  # the code under test may raise anything
-            side = "code" if _has_frame(error) else "runner"
-            report["broken"] = _broken(side, _text(error) if side == "code" else _trace(error))
+            side = "code" if has_frame(error) else "runner"
+            report["broken"] = broken(side, text_of(error) if side == "code" else trace_of(error))
             return
         if report["failures"] or report["broken"]:
             return
         if code == pytest.ExitCode.INTERRUPTED:
             told = "the tests were interrupted: the program must not stop them"
-            report["broken"] = _broken("code", told)
+            report["broken"] = broken("code", told)
         elif code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
             told = collector.internal or f"pytest ended with {code!r}"
-            report["broken"] = _broken("code" if "solution.py" in told else "runner", told)
+            report["broken"] = broken("code" if "solution.py" in told else "runner", told)
 
     return run
+
+
+def pytest_options(where: str) -> list[str]:
+    """How pytest is started: on this one file, with the plug-ins of installed packages."""
+    options = [TESTS, "-q", "--tb=short", "--no-header", "-s", "--disable-warnings"]
+    options += ["-p", "no:cacheprovider", "-p", "no:faulthandler", "--rootdir", where]
+    options += ["-c", os.devnull, "--confcutdir", where, "--noconftest", "--import-mode=append"]
+    for plugin in sorted({point.name for point in _plugins()}):
+        options += ["-p", plugin]
+    return options
 
 
 def _plugins() -> list[metadata.EntryPoint]:
@@ -258,29 +263,29 @@ def _give_to_pytest(
     hook.exec_module = ours
 
 
-class _Collector:
+class Collector:
     """A pytest plugin: what there is to run, what came of it, and what failed, in words."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self._items: dict[str, str] = {}
         self._outcomes: dict[str, str] = {}
-        self._skipped_whole = False
+        self.skipped_whole = False
         self.internal = ""
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
-            text = _cut(str(report.longrepr))
-            self._report["broken"] = _broken(_side(text), text)
+            text = cut(str(report.longrepr))
+            self._report["broken"] = broken(side_of(text), text)
         elif report.skipped:
-            self._skipped_whole = True
+            self.skipped_whole = True
 
     def pytest_collection_finish(self, session: Any) -> None:
         for item in session.items:
             self._items[item.nodeid] = _name(item.nodeid)
 
     def pytest_internalerror(self, excrepr: Any) -> None:
-        self.internal = _cut(str(excrepr))
+        self.internal = cut(str(excrepr))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         known = self._outcomes.get(report.nodeid)
@@ -296,8 +301,8 @@ class _Collector:
             line = crash.message if crash else str(report.longrepr)
             if line.startswith(_ASSERTED):  # which pytest leaves out only if no quote comes after
                 line = line.removeprefix("AssertionError: ")
-            text = _cut(_without_ours(report.longreprtext))
-            failures.append({"name": _name(report.nodeid), "line": _cut(line), "text": text})
+            text = cut(_without_ours(report.longreprtext))
+            failures.append({"name": _name(report.nodeid), "line": cut(line), "text": text})
 
     def conclude(self, watch: python_watch.Watch, tests: python_tests.Tests) -> None:
         """What was run, left out, and what is missing though it should have been run."""
@@ -313,7 +318,7 @@ class _Collector:
         plain = {name.partition("[")[0] for name in ran | skipped}
         failed = {failure["name"].partition("[")[0] for failure in report["failures"]}
         collected = {name.partition("[")[0] for name in self._items.values()}
-        for name in tests.certain if not self._skipped_whole else ():
+        for name in tests.certain if not self.skipped_whole else ():
             if name not in collected or (name in plain - failed and _unended(name, ran, watch)):
                 missing.add(name)
         if not self._items and not report["broken"] and watch.asserts and not missing:
@@ -348,12 +353,12 @@ def _script(
             exec(code, namespace)  # noqa: S102 - that is the job
         except BaseException as error:  # the code under test may raise anything
             watch.fail(python_watch.SCRIPT)
-            text = _text(error)
+            text = text_of(error)
             if isinstance(error, AssertionError):
-                line = str(error) or _asserted(error, source)
-                report["failures"].append({"name": "script", "line": _cut(line), "text": text})
+                line = str(error) or asserted(error, source)
+                report["failures"].append({"name": "script", "line": cut(line), "text": text})
             else:
-                report["broken"] = _broken(_side(text), text)
+                report["broken"] = broken(side_of(text), text)
 
     return run
 
@@ -366,17 +371,17 @@ def _builtins_with(watch: python_watch.Watch) -> dict[str, Any]:
 # --- words ---
 
 
-def _broken(side: str, text: str) -> dict[str, str]:
+def broken(side: str, text: str) -> dict[str, str]:
     """Why no test could be run, and on whose side that is."""
     return {"side": side, "line": _PYTESTS.sub("", text.rsplit("\n", 1)[-1]).strip(), "text": text}
 
 
-def _side(text: str) -> str:
+def side_of(text: str) -> str:
     """Which file an error is about that came before any test."""
     return "code" if "solution.py" in text.replace(TESTS, "") else "tests"
 
 
-def _asserted(error: BaseException, source: str) -> str:
+def asserted(error: BaseException, source: str) -> str:
     lines = source.splitlines()
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename.endswith(TESTS) and frame.lineno:
@@ -384,14 +389,14 @@ def _asserted(error: BaseException, source: str) -> str:
     return "AssertionError"
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if os.path.basename(frame.filename) in ("solution.py", TESTS)
     ]
     lines = traceback.format_list(frames) + traceback.format_exception_only(type(error), error)
-    return _cut("".join(lines).replace(f"{os.getcwd()}/", ""))
+    return cut("".join(lines).replace(f"{os.getcwd()}/", ""))
 
 
 def _without_ours(text: str) -> str:
@@ -400,17 +405,17 @@ def _without_ours(text: str) -> str:
     return before.rstrip() if begins and OURS in after else text
 
 
-def _trace(error: BaseException) -> str:
-    return _cut("".join(traceback.format_exception(error)))
+def trace_of(error: BaseException) -> str:
+    return cut("".join(traceback.format_exception(error)))
 
 
-def _has_frame(error: BaseException) -> bool:
+def has_frame(error: BaseException) -> bool:
     """Whether the program or its tests had a part in it."""
     frames = traceback.extract_tb(error.__traceback__)
     return any(os.path.basename(each.filename) in ("solution.py", TESTS) for each in frames)
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
     text = text.strip()
     return text if len(text) <= MOST_TEXT else "… " + text[-MOST_TEXT:]
 

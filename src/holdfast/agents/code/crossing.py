@@ -1,0 +1,127 @@
+"""Whether tests can be judged with the program in another process, as far as their text tells.
+
+Most can. Those that look at the program's source, frames or memory, change what belongs to a whole
+process (clocks, signals, contexts, loggers) or measure time need one interpreter. What the text
+does not show is noticed while the tests run: see `inside/bridge_judge.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+_MODULES = {
+    "inspect": "looks into the program",
+    "gc": "looks into the program's memory",
+    "tracemalloc": "looks into the program's memory",
+    "weakref": "looks into the program's memory",
+    "ctypes": "looks into the program's memory",
+    "pickle": "pickles the program's objects",
+    "copyreg": "pickles the program's objects",
+    "shelve": "pickles the program's objects",
+    "marshal": "pickles the program's objects",
+    "subprocess": "starts processes",
+    "multiprocessing": "starts processes",
+    "runpy": "runs the program as a script",
+    "threading": "uses threads",
+    "_thread": "uses threads",
+    "concurrent": "uses threads",
+    "queue": "uses threads",
+    "signal": "uses signals",
+    "atexit": "waits for the end of the process",
+    "logging": "reads the program's log",
+    "doctest": "reads the program's source",
+    "tokenize": "reads the program's source",
+    "linecache": "reads the program's source",
+    "traceback": "reads the program's frames",
+    "timeit": "measures time",
+    "freezegun": "changes the clock",
+    "time_machine": "changes the clock",
+    "tempfile": "uses files",
+    "shutil": "uses files",
+    "sqlite3": "uses files",
+    "socket": "uses sockets",
+    "numpy": "shares a package's objects with the program",
+    "pandas": "shares a package's objects with the program",
+}
+_NAMES = {
+    "reload": "loads the program anew",
+    "spec_from_file_location": "loads the program by its file",
+    "getsource": "reads the program's source",
+    "perf_counter": "measures time",
+    "perf_counter_ns": "measures time",
+    "monotonic": "measures time",
+    "process_time": "measures time",
+    "settrace": "traces the program",
+    "setprofile": "traces the program",
+    "getsizeof": "looks into the program's memory",
+    "getrefcount": "looks into the program's memory",
+    "setrecursionlimit": "changes the interpreter",
+    "getcontext": "changes the context of decimals",
+    "setcontext": "changes the context of decimals",
+    "localcontext": "changes the context of decimals",
+    "setlocale": "changes the locale",
+    "tzset": "changes the clock",
+    "assertLogs": "reads the program's log",
+    "assertNoLogs": "reads the program's log",
+    "get_type_hints": "looks into the program",
+    "__annotations__": "looks into the program",
+    "__code__": "looks into the program",
+    "__globals__": "looks into the program",
+    "__closure__": "looks into the program",
+    "__defaults__": "looks into the program",
+    "__wrapped__": "looks into the program",
+    "__traceback__": "reads the program's frames",
+    "currentframe": "reads the program's frames",
+    "_getframe": "reads the program's frames",
+    "caplog": "reads the program's log",
+    "capfd": "reads the process's output",
+    "capfdbinary": "reads the process's output",
+    "capsysbinary": "reads the process's output",
+    "tmp_path": "uses files",
+    "tmpdir": "uses files",
+    "tmp_path_factory": "uses files",
+    "benchmark": "measures time",
+}
+_TEXT = re.compile(r"(^|[\s/'\"])solution\.py\b|(^|\s)-m\s+solution\b")
+
+
+def needs_one_process(tests: str) -> str | None:
+    """What the tests do that needs one interpreter; None if nothing in their text does."""
+    try:
+        tree = ast.parse(tests)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None  # judged as what they are, at either level
+    for node in ast.walk(tree):
+        for reason in _reasons(node):
+            return reason
+    return None
+
+
+def _reasons(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from _known(_MODULES, *(alias.name.partition(".")[0] for alias in node.names))
+    elif isinstance(node, ast.ImportFrom):
+        yield from _known(_MODULES, (node.module or "").partition(".")[0])
+        yield from _known(_NAMES, *(alias.name for alias in node.names))
+    elif isinstance(node, ast.Attribute):
+        yield from _known(_NAMES, node.attr)
+        if isinstance(node.value, ast.Name) and (node.value.id, node.attr) == ("time", "time"):
+            yield "measures time"
+        if isinstance(node.value, ast.Name) and (node.value.id, node.attr) == ("sys", "modules"):
+            yield "changes which modules are loaded"
+    elif isinstance(node, ast.Name):
+        yield from _known(_NAMES, node.id)
+    elif isinstance(node, ast.arg):
+        yield from _known(_NAMES, node.arg)
+    elif isinstance(node, ast.Constant) and _names_file(node.value):
+        yield "starts or reads the program's file"
+
+
+def _names_file(value: object) -> bool:
+    return isinstance(value, str) and len(value) < 200 and _TEXT.search(value) is not None
+
+
+def _known(table: dict[str, str], *names: str) -> Iterator[str]:
+    yield from (table[name] for name in names if name in table)

@@ -1,0 +1,219 @@
+"""The verdict with judge and program apart: tests in one sandbox, the program in another.
+
+Frames between the two go through this process, which only carries them: each side writes them to
+its standard error and reads them from its input; what is printed is on its standard output. The
+program's sandbox holds no test, and the judge's runs nothing of the program's. Whatever does not
+come to a clear end here (tests that need one interpreter, a fault of the bridge's own) is no
+verdict: it is a reason to judge the same files anew in one process, at level `shared`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import marshal
+import secrets
+import sys
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources, util
+from typing import Any
+
+from holdfast.agents.code import verdict
+from holdfast.agents.code.hollow import hollowed
+from holdfast.agents.code.languages import Language
+from holdfast.agents.code.records import Verdict
+from holdfast.errors import SandboxFileError, SandboxGone
+from holdfast.records.sandboxes import MEANT_TO_FAIL
+from holdfast.sandbox import Command, CommandResult, Ended, Sandbox
+
+_BOTH = tuple(
+    f"bridge_{each}.py"
+    for each in (
+        "values",
+        "classes",
+        "traces",
+        "state",
+        "encoding",
+        "decoding",
+        "operations",
+        "peer",
+    )
+)
+_JUDGES = ("bridge_judge.py", "run_python.py", "python_tests.py", "python_watch.py")
+PIECES = (*_BOTH, *_JUDGES)
+"""What the two sides are made of, beside `run_isolated.py` and `bridge_program.py`."""
+_PLACE = "/tmp/runner"  # noqa: S108 - the sandbox's own
+_PACKAGE = f"{_PLACE}/holdfast/agents/code/inside"
+_KEPT = 64 * 1024 * 1024
+"""Of frames that wait to be carried on; one is at most half of it."""
+_MOST_PRINTED = 1024 * 1024
+_PRINTED_TOO_MUCH = 77
+_MANY_CALLS = 1000
+"""If the time is up after so many, it may be the bridge that took it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inconclusive:
+    """Why there is no verdict at this level."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """The two sandboxes of a trial."""
+
+    judge: Sandbox
+    program: Sandbox
+
+
+async def judge(
+    both: Both, language: Language, code: str, tests: str, limits: verdict.Limits
+) -> Verdict | Inconclusive:
+    """Run the tests on the program, each in its sandbox."""
+    run = await _carried(both, "run_tests", language, code, tests, limits)
+    found = _concluded(run, limits, both)
+    hollow = hollowed(code, language) if isinstance(found, Verdict) and found.passed else None
+    if hollow is None or isinstance(found, Inconclusive):
+        return found
+    again = await _carried(both, MEANT_TO_FAIL, language, hollow, tests, limits)
+    if again.report is not None and again.report.get("passed"):
+        return replace(verdict.test_nothing(found), level="isolated")
+    return found
+
+
+def _concluded(run: _Run, limits: verdict.Limits, both: Both) -> Verdict | Inconclusive:
+    result, data = _as_one(run), run.report
+    if result.ended is Ended.TIMED_OUT and run.frames > _MANY_CALLS:
+        return Inconclusive(f"the time was up after {run.frames:,} calls between two processes")
+    if result.ended is Ended.EXITED and data is None:
+        return Inconclusive("the judge ended without a report")
+    if result.ended in (Ended.SIGNALLED, Ended.STOPPED) and not run.program_ended:
+        return Inconclusive(f"the judge was ended ({result})")
+    if data is None:
+        data = {}
+    lies: list[str] = data.get("lies") or []
+    if data.get("cannot_cross") and not lies:
+        return Inconclusive(str(data["cannot_cross"]))
+    if data.get("broken") and data["broken"]["side"] == "runner":
+        return Inconclusive(str(data["broken"]["line"]))
+    report = verdict.report_of(data) if data and not run.program_ended else None
+    if lies and report is not None and not report.failures:
+        told = {"name": "script", "line": lies[0], "text": lies[0]}
+        report = replace(report, failures=(told,), passed=False)
+    found = verdict.concluded(result, report, limits, both.judge.id, "")
+    return replace(found, level="isolated")
+
+
+def _as_one(run: _Run) -> CommandResult:
+    """How the tests ended, seen as if they had been one process."""
+    printed = run.judge.stdout_bytes + run.program.stdout_bytes
+    hanging = run.program.stdout_bytes + run.judge.stdout_bytes
+    timed_out = Ended.TIMED_OUT in (run.judge.ended, run.program.ended)
+    ended = run.program if run.program_ended else run.judge
+    if run.program_ended and run.program.exit_code == _PRINTED_TOO_MUCH:
+        ended = replace(ended, ended=Ended.OUTPUT_LIMIT)
+    return replace(
+        ended,
+        ended=Ended.TIMED_OUT if timed_out else ended.ended,
+        stdout_bytes=b"" if timed_out else printed,
+        stderr_bytes=hanging if timed_out else b"",
+        seconds=run.judge.seconds,
+    )
+
+
+@dataclass(slots=True)
+class _Run:
+    """What came of one run of the tests."""
+
+    judge: CommandResult
+    program: CommandResult
+    report: dict[str, Any] | None
+    frames: int
+
+    @property
+    def program_ended(self) -> bool:
+        """Whether the program was gone before its tests had ended."""
+        return bool(self.report and self.report.get("ended"))
+
+
+async def _carried(
+    both: Both, name: str, language: Language, code: str, tests: str, limits: verdict.Limits
+) -> _Run:
+    """Start both sides and carry frames between them until the tests have ended."""
+    nonce = secrets.token_hex(32)
+    script, served = f"{_PLACE}/{name}.py", f"{_PLACE}/program.py"
+    limit = max(limits.seconds - 2.0, 0.5)
+    own = {language.test_file: tests, verdict.REPORT: "", script: _inside("run_isolated.py")}
+    theirs = {language.code_file: code, served: _inside("bridge_program.py")}
+    await asyncio.gather(
+        both.judge.write_files({**own, **_modules(PIECES)}),
+        both.program.write_files({**theirs, **_modules(_BOTH)}),
+    )
+    # The judge's time is up first: a program that hangs is no program that has gone.
+    seconds, kept = limits.seconds, _KEPT
+    judging, program = await asyncio.gather(
+        both.judge.start("python", script, stdin=True, timeout=seconds, max_output=kept),
+        both.program.start("python", served, stdin=True, timeout=seconds + 5, max_output=kept),
+    )
+    given = {"nonce": nonce, "limit": limit, "source": code}
+    await program.write_stdin(f"{json.dumps({'limit': limit})}\n")
+    await judging.write_stdin(f"{json.dumps(given)}\n")
+    there = asyncio.create_task(_carry(judging, program))
+    back = asyncio.create_task(_carry(program, judging))
+    try:
+        ended = await judging.wait()
+        await asyncio.wait([there])
+        await program.close_stdin()
+        await program.end(Ended.STOPPED)
+        said = await program.wait()
+        frames = await back
+    finally:
+        there.cancel()
+        back.cancel()
+    try:
+        raw = await both.judge.read_file(verdict.REPORT, limit=1024 * 1024)
+    except (SandboxFileError, SandboxGone):
+        raw = b""
+    return _Run(ended, said, verdict.unsealed(raw, nonce), frames)
+
+
+async def _carry(source: Command, target: Command) -> int:
+    """Pass on what one side writes; the number of pieces. Its end is passed on as well."""
+    pieces = 0
+    printed = 0
+    async for output in source:
+        if output.stream == "stderr":
+            pieces += 1
+            if not await target.write_stdin(output.data):
+                break
+        else:
+            printed += len(output.data)
+            if printed > _MOST_PRINTED:
+                await source.end(Ended.OUTPUT_LIMIT)
+    await target.close_stdin()
+    return pieces
+
+
+@cache
+def _modules(names: tuple[str, ...]) -> dict[str, str | bytes]:
+    """Modules of ours as files for a sandbox, with their compiled code.
+
+    Compiling them takes longer than all else that a program's side does before it is ready. An
+    interpreter of another version than ours passes over what it can't use.
+    """
+    files: dict[str, str | bytes] = {}
+    for name in names:
+        source, path = _inside(name), f"{_PACKAGE}/{name}"
+        code = marshal.dumps(compile(source, path, "exec", dont_inherit=True))
+        stamp = (1).to_bytes(4, "little") + util.source_hash(source.encode())  # never checked again
+        stem = name.removesuffix(".py")
+        compiled = f"{_PACKAGE}/__pycache__/{stem}.{sys.implementation.cache_tag}.pyc"
+        files |= {path: source, compiled: util.MAGIC_NUMBER + stamp + code}
+    return files
+
+
+@cache
+def _inside(name: str) -> str:
+    return (resources.files("holdfast.agents.code.inside") / name).read_text(encoding="utf-8")

@@ -1,0 +1,42 @@
+"""What in the text of tests says that they need one process with their program."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.agents.code.crossing import needs_one_process
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "from solution import f\ndef test_f():\n    assert f(1) == 2\n",
+        "from unittest import mock\nimport solution\ndef test_f():\n"
+        "    with mock.patch('solution.g'):\n        assert solution.f(1) == 2\n",
+        "import time\nfrom solution import f\ndef test_f(monkeypatch):\n"
+        "    monkeypatch.setattr(time, 'sleep', print)\n    assert f(1) == 2\n",
+        "def test_f(:\n",
+    ],
+)
+def test_most_tests_can_be_run_apart(tests: str) -> None:
+    assert needs_one_process(tests) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("import inspect", "looks into the program"),
+        ("import concurrent.futures", "uses threads"),
+        ("from importlib import reload", "loads the program anew"),
+        ("from time import perf_counter", "measures time"),
+        ("import time; began = time.time()", "measures time"),
+        ("import sys; sys.modules.pop('solution')", "changes which modules are loaded"),
+        ("def test_f(tmp_path): pass", "uses files"),
+        ("def test_f(caplog): pass", "reads the program's log"),
+        ("text = open('solution.py').read()", "starts or reads the program's file"),
+        ("command = 'python -m solution'", "starts or reads the program's file"),
+        ("names = f.__code__.co_names", "looks into the program"),
+    ],
+)
+def test_some_say_what_they_need_one_process_for(line: str, reason: str) -> None:
+    assert needs_one_process(f"from solution import f\n{line}\n") == reason
