@@ -77,6 +77,28 @@ async def test_a_host_killed_with_9_leaves_nothing(started, backend: str) -> Non
     assert not list(state.glob("hosts/*"))
 
 
+@pytest.mark.parametrize("name", ["namespace", "gvisor"])
+async def test_a_host_killed_before_its_first_sandbox_leaves_nothing(
+    tmp_path: Path, name: str
+) -> None:
+    program = (
+        "import sys, time\nfrom holdfast.sandbox import Host\n"
+        "Host(sys.argv[1]).backend(sys.argv[2])\nprint('made', flush=True)\ntime.sleep(600)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path), name], stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout.readline() == b"made\n"
+        (folder,) = (tmp_path / "hosts").iterdir()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    await until(lambda: not folder.exists())
+    await until(lambda: not _cgroups_of(folder.name))
+
+
 async def test_what_even_the_launcher_left_is_swept_at_the_next_start(tmp_path: Path) -> None:
     require("namespace")
     state = tmp_path / "s"
@@ -86,11 +108,13 @@ async def test_what_even_the_launcher_left_is_swept_at_the_next_start(tmp_path: 
     json.loads(process.stdout.readline())
     process.stdout.close()
     (folder,) = (state / "hosts").iterdir()
-    launcher = [
+    children = [
         int(pid)
-        for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for thread in Path(f"/proc/{process.pid}/task").iterdir()
+        for pid in (thread / "children").read_text().split()
     ]
-    for pid in (*launcher, process.pid):  # the one that would clean up goes first
+    assert len(children) == 2, "void: the launcher and the janitor are not all that runs"
+    for pid in (*children, process.pid):  # those that would clean up go first
         os.kill(pid, signal.SIGKILL)
     process.wait()
     assert folder.exists()

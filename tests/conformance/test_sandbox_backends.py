@@ -219,7 +219,8 @@ async def test_where_there_is_no_way_in_nothing_is_started(
             assert refused.value.errno == FOLDERS[folder]
             assert folder in str(refused.value)
         count = "import os; print(sum(name.isdigit() for name in os.listdir('/proc')))"
-        assert (await sandbox.run("python", "-c", count)).stdout == "2\n"
+        # The agent, the template that scripts are forked from, and this one.
+        assert (await sandbox.run("python", "-c", count)).stdout == "3\n"
 
 
 async def test_a_program_waits_for_its_order_or_is_started_when_it_comes(backend: str) -> None:

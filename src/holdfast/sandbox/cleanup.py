@@ -60,12 +60,14 @@ def clean(folder: str, *, wait: float) -> None:
         kill(record)
         for cgroup in record.get("cgroups", ()):
             remove_cgroup(cgroup, wait=wait)
-    parents = root / "cgroups.json"
-    if parents.is_file():
-        for parent in json.loads(parents.read_text()):
-            for cgroup in sorted(Path(parent).glob("sbx_*")):
-                remove_cgroup(str(cgroup), wait=wait)
-            remove_cgroup(parent, wait=wait)
+    try:
+        parents: list[str] = json.loads((root / "cgroups.json").read_text())
+    except FileNotFoundError:
+        parents = []  # none were made, or somebody else was here first
+    for parent in parents:
+        for cgroup in sorted(Path(parent).glob("sbx_*")):
+            remove_cgroup(str(cgroup), wait=wait)
+        remove_cgroup(parent, wait=wait)
     _remove(root)
 
 

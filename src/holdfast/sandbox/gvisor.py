@@ -25,7 +25,7 @@ from holdfast.errors import SandboxError, SandboxUnavailable
 from holdfast.sandbox import cleanup, runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Standing, Usage
 from holdfast.sandbox.inside import archive, attempts, frames
-from holdfast.sandbox.janitor import Janitor, command
+from holdfast.sandbox.janitor import command
 from holdfast.sandbox.namespace import cgroups, view
 from holdfast.sandbox.probes import try_out
 from holdfast.sandbox.spec import Spec
@@ -111,7 +111,6 @@ class GvisorBackend:
         self._cgroups: cgroups.Cgroups | None = None
         self._platform = _PLATFORMS[0]
         self._preparing = threading.Lock()
-        self._janitor: Janitor | None = None
 
     async def probe(self) -> Probe:
         if shutil.which("runsc") is None:
@@ -179,8 +178,6 @@ class GvisorBackend:
         known = self._folder.path / "cgroups.json"
         roots: list[str] = json.loads(known.read_text()) if known.is_file() else []
         self._folder.write("cgroups.json", [*{*roots, *self._cgroups.roots}])
-        if self._janitor is None:
-            self._janitor = Janitor(self._folder.path)
         return found
 
     def _make_cgroup(self, id: str, spec: Spec) -> cgroups.Cgroup | None:
@@ -293,9 +290,6 @@ class GvisorBackend:
 
     def close(self) -> None:
         """Nothing runs but the containers, which end with their channels."""
-        if self._janitor is not None:
-            self._janitor.close()
-            self._janitor = None
 
 
 def _mount(place: str, kind: str, *options: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from holdfast.sandbox.admission import Turns
 from holdfast.sandbox.base import Backend, Instance, Isolation, Probe, Standing
 from holdfast.sandbox.control import ControlServer
 from holdfast.sandbox.gvisor import GvisorBackend
+from holdfast.sandbox.janitor import Janitor
 from holdfast.sandbox.microvm import MicrovmBackend
 from holdfast.sandbox.namespace.backend import NamespaceBackend
 from holdfast.sandbox.observer import Observer
@@ -95,6 +96,7 @@ class Host:
             ),
         }
         self._authority: Authority | None = None
+        self._janitor: Janitor | None = None
         self._control: ControlServer | None = None
         self._served_by: asyncio.AbstractEventLoop | None = None
         self.closed = False
@@ -107,6 +109,8 @@ class Host:
             raise UsageError(
                 f"no backend {name!r}", hint=f"there are {', '.join(self._make)} and auto"
             )
+        if self._janitor is None and not self.closed:
+            self._janitor = Janitor(self.folder.path)
         if name not in self._backends:
             self._backends[name] = self._make[name]()
         return self._backends[name]
@@ -291,6 +295,8 @@ class Host:
         for backend in self._backends.values():
             backend.close()
         cleanup.clean(str(self.folder.path), wait=1.0)
+        if self._janitor is not None:
+            self._janitor.close()
         for sandbox in list(self.sandboxes.values()):
             sandbox.write_off("its process ended")
         for observer in self.observers:

@@ -1,6 +1,6 @@
 """The janitor: outlives its host process by as long as it takes to clean up after it.
 
-For backends that have no process of their own to do so. Started with an empty environment and
+Started before the first backend makes anything that would be left, with an empty environment and
 nothing open but a pipe from the host; runs without the package.
 """
 
@@ -41,7 +41,10 @@ def wait_for_end(host_pid: int, alive: int, *others: int) -> bool:
     The pipe tells of an end; the process itself is watched too, since a forked child of it may
     hold the pipe open.
     """
-    host = os.pidfd_open(host_pid)
+    try:
+        host = os.pidfd_open(host_pid)
+    except ProcessLookupError:
+        return True  # it did not live to see us start
     waiting = select.poll()
     for fd in (host, alive, *others):
         waiting.register(fd, select.POLLIN)
@@ -58,8 +61,9 @@ def ignore_the_terminal() -> None:
 
 
 def start() -> None:
-    """Entry point: the configuration is on standard input, as one JSON object."""
-    config = json.load(sys.stdin)
+    """Entry point: the configuration is the last argument, as one JSON object: whoever started us
+    may be gone before it could tell us more."""
+    config = json.loads(sys.argv[-1])
     ignore_the_terminal()
     wait_for_end(int(config["host_pid"]), int(config["alive_fd"]))
     cleanup.clean(str(config["folder"]), wait=5.0)
@@ -71,10 +75,12 @@ class Janitor:
     def __init__(self, folder: Path) -> None:
         read_end, self._alive = os.pipe()
         python = getattr(sys, "_base_executable", sys.executable)
-        words = command(python, str(Path(__file__).parent), __name__, "start")
+        config = {"host_pid": os.getpid(), "alive_fd": read_end, "folder": str(folder.absolute())}
+        library = str(Path(__file__).parent)
+        words = command(python, library, __name__, "start", json.dumps(config))
         self._process = subprocess.Popen(
             [words[0], "-I", "-S", *words[1:]],
-            stdin=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(read_end,),
@@ -82,10 +88,6 @@ class Janitor:
             cwd="/",
         )
         os.close(read_end)
-        assert self._process.stdin is not None
-        config = {"host_pid": os.getpid(), "alive_fd": read_end, "folder": str(folder)}
-        with self._process.stdin as stdin:
-            stdin.write(json.dumps(config).encode())
 
     def close(self) -> None:
         os.close(self._alive)

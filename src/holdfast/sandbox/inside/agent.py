@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast.sandbox.inside import archive, files, frames, memory, prefork, zygote
-from holdfast.sandbox.inside.commands import Command
+from holdfast.sandbox.inside import archive, files, frames, memory, prefork, template, zygote
+from holdfast.sandbox.inside.commands import EXPENDABLE, Command
 
 if TYPE_CHECKING:
     from holdfast.sandbox.inside.relay import Relay
@@ -45,7 +45,7 @@ class Agent:
         self.commands_are = commands_are
         """The user commands become, where that is not who we are already."""
         self.ahead = prefork.Ahead(self, wanted=forks_ahead)
-        self._next_look = 0.0
+        self._next_look = self._next_nudge = 0.0
         self.relay: Relay | None = None
         self._reader, self._writer = reader, writer
         self._decoder = frames.Decoder()
@@ -115,6 +115,9 @@ class Agent:
         # All the agent has open is closed before anybody of our uid may look at us.
         os.closerange(3, self.highest_fd)
         self.make_ordinary()
+        if self._oom_score_fd is not None:
+            with open("/proc/self/oom_score_adj", "w") as score:
+                score.write(str(EXPENDABLE))
         raise zygote.BecomeScript(script, self)
 
     def run(self) -> None:
@@ -157,6 +160,8 @@ class Agent:
         self.unwatch_writing(fd)
 
     def _requests(self, fd: int) -> None:
+        if self.ahead.template.due:
+            self.ahead.template.make()  # while we know nothing a script should not see
         try:
             data = os.read(fd, 1024 * 1024)
         except BlockingIOError:
@@ -296,15 +301,30 @@ class Agent:
                 return
             if pid == 0:
                 return
-            command = self._by_pid.pop(pid, None)
-            if command is not None:
-                del self._commands[command.key]
-                command.exited(status, used)
+            self.ended(pid, status, template.Used(used.ru_utime, used.ru_stime, used.ru_maxrss))
+
+    def ended(self, pid: int, status: int, used: template.Used) -> None:
+        """A process has ended, perhaps a command's."""
+        command = self._by_pid.pop(pid, None)
+        if command is not None:
+            del self._commands[command.key]
+            command.exited(status, used)
+
+    def running(self) -> list[int]:
+        """The processes of the commands that have not ended."""
+        return list(self._by_pid)
+
+    def close_all_but(self, fd: int) -> None:
+        """In a child: let go of whatever we have open but this and the standard streams."""
+        os.closerange(3, fd)
+        os.closerange(fd + 1, self.highest_fd)
 
     def _next_deadline(self) -> float | None:
         deadlines = [c.deadline for c in self._commands.values() if c.deadline is not None]
         if self._memory is not None:
             deadlines.append(self._next_look)
+        if self._commands and self.commands_are is None:
+            deadlines.append(self._next_nudge)
         return max(0.0, min(deadlines) - time.monotonic()) * 1000 + 1 if deadlines else None
 
     def _expire(self) -> None:
@@ -313,6 +333,9 @@ class Agent:
             if command.deadline is not None and command.deadline <= now:
                 command.deadline = None
                 command.end("timed_out")
+        if self._commands and self.commands_are is None and now >= self._next_nudge:
+            self.ahead.template.nudge()
+            self._next_nudge = now + template.NUDGE
         if self._memory is not None and now >= self._next_look:
             self._watch_memory(self._memory)
             # Looking must stay a small part of what is done, however many processes there are.

@@ -7,19 +7,19 @@ wrote before its end. Processes a command leaves behind live on until the sandbo
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.sandbox.inside import spawn
+from holdfast.sandbox.inside.template import Used
 
 if TYPE_CHECKING:
     from holdfast.sandbox.inside.agent import Agent
 
 CHUNK = 64 * 1024
-_EXPENDABLE = 500  # of 1000: where memory runs out, commands die before the agent
+EXPENDABLE = 500  # of 1000: where memory runs out, commands die before the agent
 _MOST_IN_A_PIPE = 1024 * 1024
 
 
@@ -46,7 +46,7 @@ class Command:
         out, err = os.pipe(), os.pipe()
         stdin = os.pipe() if header.get("stdin") else (os.open(os.devnull, os.O_RDONLY), None)
         theirs = (stdin[0], out[1], err[1])
-        self.agent.set_oom_score(_EXPENDABLE)
+        self.agent.set_oom_score(EXPENDABLE)
         try:
             self.pid = self.agent.ahead.take(order, theirs) or spawn.start(order, theirs)
         except OSError:
@@ -58,8 +58,6 @@ class Command:
             self.agent.set_oom_score(0)
             for fd in theirs:
                 os.close(fd)
-        if self.pid == 0:
-            self.agent.become(order)
         self.outputs = {out[0]: 1, err[0]: 2}
         for fd in self.outputs:
             os.set_blocking(fd, False)
@@ -153,7 +151,7 @@ class Command:
             if number != signal.SIGKILL or not _family(self.pid) - targets:
                 return
 
-    def exited(self, status: int, used: resource.struct_rusage) -> None:
+    def exited(self, status: int, used: Used) -> None:
         """The process has ended: carry what it still had written, then tell how it ended.
 
         `used` is what it and the children it waited for took; of the memory, the largest of them.

@@ -1,14 +1,13 @@
-"""A child forked before there is a command for it, for kernels on which a fork is slow.
+"""Children that become commands: forked by the template, told by the agent what to become.
 
-gVisor takes some 40 ms to fork this interpreter, most of what a short command takes in all. So
-one child is made while nobody waits, and becomes the next command. Until it is told which, it is
-what the agent is: nobody inside can signal it or look into it.
+A script's child is forked when it is asked for. Where a fork is slow (gVisor takes some 40 ms to
+fork this interpreter, most of what a short command takes in all) one is made while nobody waits,
+and becomes the next command, script or not.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ from errno import EINVAL
 from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.sandbox.inside import frames, spawn
+from holdfast.sandbox.inside.template import Template
 
 if TYPE_CHECKING:
     from holdfast.sandbox.inside.agent import Agent
@@ -33,34 +33,29 @@ counts as started, and the command's own time limit ends it."""
 
 
 class Ahead:
-    """The child kept for the next command; none at all unless `wanted`."""
+    """Where commands come from; a child is kept for the next one where that is `wanted`."""
 
     def __init__(self, agent: Agent, *, wanted: bool) -> None:
         self._agent, self._wanted = agent, wanted
         self._due = wanted
         self._child: tuple[int, socket.socket] | None = None
+        self.template = Template(agent, self._wait)
 
     @property
     def due(self) -> bool:
-        """Whether one is to be made, when there is time."""
-        return self._due
+        """Whether something is to be made, when there is time."""
+        return self._due or self.template.due
 
     def make(self) -> None:
-        """Fork it. In the child this does not return."""
-        self._due = False
-        ours, theirs = socket.socketpair()
-        gc.freeze()  # looking for rubbish among what is shared would copy it
-        try:
-            pid = os.fork()
-        except OSError:  # no more processes: the next command finds out whether that is still so
-            ours.close()
-            theirs.close()
+        """Make what is due. In a child this does not return."""
+        if self.template.due:
+            self.template.make()
+        if not self._due:
             return
-        if pid == 0:
-            self._wait(theirs)
-        theirs.close()
-        self._child = (pid, ours)
-        self._rehearse(ours)
+        self._due = False
+        self._child = self.template.fork()
+        if self._child is not None:
+            self._rehearse(self._child[1])
 
     def _rehearse(self, channel: socket.socket) -> None:
         """Go through the motions once. What either of us writes to is copied the first time, and
@@ -78,14 +73,17 @@ class Ahead:
             os.close(writing)
 
     def take(self, order: spawn.Order, streams: spawn.Streams) -> int | None:
-        """Have the child become a command; gives its pid, or None where there is no child.
+        """Have a child become a command; gives its pid, or None where it is to be spawned.
 
         Raises OSError where the program can't be started.
         """
         self._due = self._wanted
-        if self._child is None:
+        child, self._child = self._child, None
+        if child is None and order.kind is not None:
+            child = self.template.fork()
+        if child is None:
             return None
-        (pid, channel), self._child = self._child, None
+        pid, channel = child
         with channel:
             try:
                 _send(channel, order, streams)
@@ -101,16 +99,14 @@ class Ahead:
         return pid
 
     def _wait(self, channel: socket.socket) -> NoReturn:
-        """The child's life: all the agent has open is closed, then it waits for its order."""
-        signal.set_wakeup_fd(-1)
-        self._close_all_but(channel.fileno())
+        """The child's life, in which it has nothing open but this: it waits for its order."""
         order, streams = _receive(channel)
         try:
             spawn.become(order, streams)
             if order.kind is None:
                 for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
                     signal.signal(number, signal.SIG_DFL)
-                self._close_all_but(channel.fileno())
+                self._agent.close_all_but(channel.fileno())
                 os.execve(order.program, order.argv, order.env)  # noqa: S606 - not by a shell
         except (OSError, ValueError) as error:  # ValueError: words that no program can be given
             told = [error.errno, error.filename] if isinstance(error, OSError) else [EINVAL, None]
@@ -118,10 +114,6 @@ class Ahead:
                 channel.sendall(json.dumps(told).encode())
             os._exit(1)
         self._agent.become(order)
-
-    def _close_all_but(self, fd: int) -> None:
-        os.closerange(3, fd)
-        os.closerange(fd + 1, self._agent.highest_fd)
 
 
 def _send(

@@ -1,10 +1,9 @@
-"""How a process comes to be: scripts by a fork of the agent, other programs by a spawn."""
+"""How a process comes to be: what is asked for, and programs by a spawn (scripts: `prefork`)."""
 
 from __future__ import annotations
 
 import errno
 import os
-import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 from holdfast.sandbox.inside import zygote
 
 Streams = tuple[int, int, int]
-_NOT_BECOME = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +34,6 @@ class Order(zygote.Program):
         return cls(program, argv, env, kind, cwd, user)
 
 
-def start(order: Order, streams: Streams) -> int:
-    """Start it; gives its pid, and 0 in the child that has to become its script."""
-    return _fork(order, streams) if order.kind is not None else _spawn(order, streams)
-
-
 def become(order: Order, streams: Streams) -> None:
     """In the child: be the command's process, but for its program. Raises OSError, which must
     not lead the child back to what the agent does."""
@@ -52,20 +45,8 @@ def become(order: Order, streams: Streams) -> None:
     os.chdir(order.cwd)
 
 
-def _fork(order: Order, streams: Streams) -> int:
-    pid = os.fork()
-    if pid == 0:
-        signal.set_wakeup_fd(-1)
-        try:
-            become(order, streams)
-        except OSError as error:  # since it was looked into
-            os.write(streams[2], f"{order.cwd}: {error.strerror}\n".encode())
-            os._exit(_NOT_BECOME)
-    return pid
-
-
-def _spawn(order: Order, streams: Streams) -> int:
-    """Start another program. It borrows our memory until it executes: nothing is copied."""
+def start(order: Order, streams: Streams) -> int:
+    """Start a program; gives its pid. It borrows our memory until it executes: no copy is made."""
     started = subprocess.Popen(
         order.argv,
         executable=order.program,

@@ -190,7 +190,7 @@ class NamespaceBackend:
         rlimits = {"NOFILE": limits.open_files, "CORE": 0, "MEMLOCK": 1 << 20, "MSGQUEUE": 1 << 16}
         missing = self._cgroups.missing
         if "pids" in missing:
-            rlimits["NPROC"] = limits.pids + 2
+            rlimits["NPROC"] = limits.pids + 3
         if "memory" in missing:
             rlimits["DATA"] = limits.memory
         return {

@@ -37,12 +37,12 @@ class Cgroups:
     missing: dict[str, str] = field(default_factory=dict[str, str])
 
     def make(
-        self, name: str, limits: Limits, *, extra_memory: int = 0, extra_processes: int = 2
+        self, name: str, limits: Limits, *, extra_memory: int = 0, extra_processes: int = 3
     ) -> Cgroup:
         """A new cgroup with these limits, not yet joined by anybody.
 
-        The extra is for what runs in it of ours: the agent, and a child of it that has not become
-        its command yet; more where a backend brings more.
+        The extra is for what runs in it of ours: the agent, its template, and a child
+        that has not become its command yet; more where a backend brings more.
         """
         group = Cgroup(self.version, {c: f"{p}/{name}" for c, p in self.parents.items()})
         for folder in dict.fromkeys(group.folders.values()):
