@@ -82,7 +82,7 @@ class _Connection:
     async def answer(self, header: frames.Header, payload: bytes) -> None:
         key = header.get("id", 0)
         try:
-            if header.get("op") in ("list", "attach", "stop", "extend", "snapshot"):
+            if header.get("op") in ("list", "attach", "stop", "extend", "set_timeout", "snapshot"):
                 reply = await getattr(self, f"_{header['op']}")(header)
                 self._send({"id": key, "ev": "ok", **reply})
             else:
@@ -108,6 +108,10 @@ class _Connection:
 
     async def _extend(self, header: frames.Header) -> dict[str, Any]:
         self._host.get(str(header.get("sandbox"))).extend_timeout(float(header.get("seconds", 0)))
+        return {}
+
+    async def _set_timeout(self, header: frames.Header) -> dict[str, Any]:
+        self._host.get(str(header.get("sandbox"))).set_timeout(float(header.get("seconds", 0)))
         return {}
 
     async def _snapshot(self, header: frames.Header) -> dict[str, Any]:

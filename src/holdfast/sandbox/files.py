@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 
+from holdfast.errors import SandboxFileError
 from holdfast.sandbox.channel import Channel
 from holdfast.sandbox.results import FileInfo
 from holdfast.sandbox.spec import inside
@@ -39,6 +41,22 @@ class Files:
         )
         entries = [FileInfo(**json.loads(line)) for line in data.splitlines()]
         return sorted(entries, key=lambda entry: entry.path)
+
+    async def stat(self, path: str) -> FileInfo:
+        answer = await self._channel.request("stat", path=inside(path))
+        return FileInfo(**answer["entry"])
+
+    async def exists(self, path: str) -> bool:
+        try:
+            await self.stat(path)
+        except SandboxFileError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return False
+            raise
+        return True
+
+    async def rename(self, path: str, to: str) -> None:
+        await self._channel.request("rename", path=inside(path), to=inside(to))
 
     async def mkdir(self, path: str) -> None:
         await self._channel.request("mkdir", path=inside(path))

@@ -263,6 +263,15 @@ class Sandbox:
         else:
             self._set_deadline(self._deadline + longer)
 
+    def set_timeout(self, duration: Duration) -> None:
+        """Let it live this much longer from now, be that more or less than it would have."""
+        self._must_run()
+        from_now = seconds(duration)
+        if isinstance(self._instance, RemoteInstance):
+            self._channel.tell("set_timeout", sandbox=self.id, seconds=from_now)
+        else:
+            self._set_deadline(self._loop.time() + from_now)
+
     def release(self) -> None:
         """Let go of a handle on another process's sandbox, which goes on."""
         if isinstance(self._instance, RemoteInstance):
@@ -434,6 +443,21 @@ class Sandbox:
         """What lies in a folder, sorted; paths are relative to it."""
         self._must_run()
         return await self._files.list(path, recursive)
+
+    async def stat(self, path: str) -> FileInfo:
+        """What lies at this path; a link is told as a link. Raises SandboxFileError if nothing."""
+        self._must_run()
+        return await self._files.stat(path)
+
+    async def exists(self, path: str) -> bool:
+        """Whether anything lies at this path, were it a link that leads nowhere."""
+        self._must_run()
+        return await self._files.exists(path)
+
+    async def rename(self, path: str, to: str) -> None:
+        """Move a file or folder, making the folders of where it goes; replaces a file there."""
+        self._must_run()
+        await self._files.rename(path, to)
 
     async def mkdir(self, path: str) -> None:
         """Make a folder and those above it; one that exists is fine."""

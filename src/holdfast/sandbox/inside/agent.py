@@ -285,6 +285,13 @@ class Agent:
         os.makedirs(header["path"], exist_ok=True)
         return {}
 
+    def _do_stat(self, _: int, header: frames.Header, __: bytes) -> dict[str, Any]:
+        return {"entry": files.describe(header["path"])}
+
+    def _do_rename(self, _: int, header: frames.Header, __: bytes) -> dict[str, Any]:
+        files.rename(header["path"], header["to"])
+        return {}
+
     def _do_remove(self, _: int, header: frames.Header, __: bytes) -> dict[str, Any]:
         files.remove(header["path"])
         return {}

@@ -71,14 +71,7 @@ def listing(path: str, *, recursive: bool, limit: int) -> Iterator[bytes]:
     for count, (entry, info) in enumerate(_walk(path, "", recursive)):
         if count >= limit:
             raise OSError(errno.E2BIG, f"more than {limit} entries", path)
-        record: dict[str, Any] = {
-            "path": entry,
-            "type": _kind(info.st_mode),
-            "size": info.st_size,
-            "mode": stat.S_IMODE(info.st_mode),
-            "modified": info.st_mtime,
-        }
-        line = json.dumps(record).encode()
+        line = json.dumps(_record(entry, info)).encode()
         lines.append(line)
         size += len(line)
         if size > CHUNK:
@@ -86,6 +79,27 @@ def listing(path: str, *, recursive: bool, limit: int) -> Iterator[bytes]:
             lines, size = [], 0
     if lines:
         yield b"\n".join(lines)
+
+
+def describe(path: str) -> dict[str, Any]:
+    """One entry, a link not followed."""
+    return _record(path, os.lstat(path))
+
+
+def _record(path: str, info: os.stat_result) -> dict[str, Any]:
+    return {
+        "path": path,
+        "type": _kind(info.st_mode),
+        "size": info.st_size,
+        "mode": stat.S_IMODE(info.st_mode),
+        "modified": info.st_mtime,
+    }
+
+
+def rename(path: str, target: str) -> None:
+    """Move an entry, making the folders of where it goes; a file that is there is replaced."""
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    os.rename(path, target)
 
 
 def _walk(root: str, below: str, recursive: bool) -> Iterator[tuple[str, os.stat_result]]:

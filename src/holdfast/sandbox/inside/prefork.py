@@ -87,12 +87,13 @@ class Ahead:
         with channel:
             try:
                 _send(channel, order, streams)
+            except OSError:
+                return None  # it was killed before it had its order
+            try:
                 channel.settimeout(_LONGEST_START)
                 failure = channel.recv(_LARGEST)
-            except TimeoutError:
-                return pid
             except OSError:
-                return None  # it was killed, by a kernel short of memory
+                return pid  # it has its order: whatever became of it is how the command ended
         if failure:
             number, name = json.loads(failure)
             raise OSError(number, os.strerror(number), name)
@@ -125,7 +126,8 @@ def _send(
 ) -> None:
     message = frames.encode({"order": asdict(order), "rehearsal": rehearsal})
     sent = socket.send_fds(channel, [message], streams)
-    channel.sendall(message[sent:])
+    if sent < len(message):  # sending nothing fails once it has become the command and closed this
+        channel.sendall(message[sent:])
 
 
 def _receive(channel: socket.socket) -> tuple[spawn.Order, spawn.Streams]:

@@ -161,6 +161,7 @@ class Template:
         if pid == 0:
             signal.set_wakeup_fd(-1)
             self._agent.close_all_but(fd)
+            os.set_inheritable(fd, False)  # its end is how the agent sees that a program started
             self._live(socket.socket(fileno=fd))
         os.close(fd)
         channel.sendall(_FORKED + _PID.pack(pid))
