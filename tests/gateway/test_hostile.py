@@ -33,6 +33,8 @@ from holdfast.gateway.scripted import Fail
 from holdfast.testing.providers import FakeProvider, Raw
 
 TIMEOUTS = {"connect": 0.5, "first_token": 0.6, "idle": 0.6, "total": 1.5}
+PATIENT = {"connect": 60, "first_token": 60, "idle": 60, "total": 120}
+"""Where attempts are counted: one that found no connection in time would be one of them."""
 TIMED = {"slow drip", "silence", "never begins"}
 
 
@@ -142,7 +144,7 @@ async def test_usage_missing_from_a_reply_is_estimated_and_marked() -> None:
 @pytest.mark.parametrize("status", [429, 529])
 async def test_a_storm_is_weathered_where_nothing_was_bought(status: int) -> None:
     with FakeProvider([Fail(status), Fail(status), "at last"]) as fake:
-        gateway = make_gateway(**hostile_config(fake.url))
+        gateway = make_gateway(**hostile_config(fake.url, timeouts=PATIENT))
         reply = await generate_text("fake-chat/m", prompt="hi", gateway=gateway)
         assert reply.text == "at last"
         assert [attempt.status for attempt in reply.attempts] == [status, status, 200]
@@ -153,7 +155,7 @@ async def test_a_storm_is_weathered_where_nothing_was_bought(status: int) -> Non
 
 async def test_an_endless_storm_ends_with_its_own_error() -> None:
     with FakeProvider(lambda _: Fail(429)) as fake:
-        gateway = make_gateway(**hostile_config(fake.url))
+        gateway = make_gateway(**hostile_config(fake.url, timeouts=PATIENT))
         with pytest.raises(RateLimited):
             await generate_text("fake-chat/m", prompt="hi", gateway=gateway)
         assert fake.hits == 3
