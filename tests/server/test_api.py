@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from holdfast import start
 from holdfast.loop import approval_token
 from holdfast.server import requests as bodies
-from holdfast.server import run_schemas, schemas
+from holdfast.server import schemas
 
 from . import jobs
 from .conftest import TOKEN, Answer, Server, until
@@ -48,7 +48,7 @@ async def test_a_run_is_started_at_once_and_goes_on_by_itself(server: Server) ->
     assert answer.headers["location"] == body["urls"]["self"] == f"/api/runs/{body['id']}"
     run = await ended(server, body["id"])
     assert run["result"] == 42
-    shaped(await server.get(body["urls"]["self"]), run_schemas.RunDetail)
+    shaped(await server.get(body["urls"]["self"]), schemas.RunDetail)
 
 
 async def test_attributes_a_delay_and_a_time_limit_can_be_given(server: Server) -> None:
@@ -171,7 +171,7 @@ async def test_a_large_payload_is_named_and_can_be_had(server: Server) -> None:
     for cut in (run["cut"]["result"], step["cut"]["output"]):
         event = shaped(await server.get(cut["url"]), schemas.EventShown)
         assert event["value"] == "x" * 200_000
-    shaped(await server.get(f"/api/runs/{run['id']}"), run_schemas.RunDetail)
+    shaped(await server.get(f"/api/runs/{run['id']}"), schemas.RunDetail)
 
 
 async def test_events_as_json_come_in_pages(server: Server) -> None:

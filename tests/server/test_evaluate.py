@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.sandbox import Sandbox
-from holdfast.server import run_schemas, schemas
+from holdfast.server import schemas
 
 from .conftest import running, until
 from .test_api import shaped
@@ -40,7 +40,7 @@ async def test_a_task_is_healed_and_everything_is_on_record(
         assert frames[-2].json["type"] == "run.completed"
 
         async def recorded() -> Any:  # sandboxes are recorded a moment after the fact
-            run = shaped(await server.get(started["urls"]["self"]), run_schemas.RunDetail)
+            run = shaped(await server.get(started["urls"]["self"]), schemas.RunDetail)
             stopped = [sandbox["stopped_at"] for sandbox in run["sandboxes"]]
             return run if len(run["commands"]) >= 2 and all(stopped) else None
 

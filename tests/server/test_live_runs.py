@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.server import run_schemas
+from holdfast.server import schemas
 
 from .conftest import Server
 from .test_api import ended, shaped, started
@@ -12,15 +12,15 @@ async def test_an_update_is_answered_and_can_be_asked_for_again(server: Server) 
     run = await started(server, "till")
     place = f"/api/runs/{run}/updates"
     first = await server.post(place, {"name": "pay", "payload": 5, "id": "a/1"})
-    body = shaped(first, run_schemas.UpdateShown)
+    body = shaped(first, schemas.UpdateShown)
     assert (body["status"], body["value"], body["run_id"]) == ("answered", 5, run)
     again = await server.post(place, {"name": "pay", "payload": 5, "id": "a/1"})
     assert again.json == body
-    assert shaped(await server.get(f"{place}/a/1"), run_schemas.UpdateShown) == body
+    assert shaped(await server.get(f"{place}/a/1"), schemas.UpdateShown) == body
     other = await server.post(place, {"name": "pay", "payload": 6, "id": "a/1"})
     assert (other.status, other.error["kind"]) == (422, "UpdateMismatch")
     assert (await server.get(f"{place}/nothing")).status == 404
-    rejected = shaped(await server.post(place, {"name": "pay"}), run_schemas.UpdateShown)
+    rejected = shaped(await server.post(place, {"name": "pay"}), schemas.UpdateShown)
     assert rejected["status"] == "rejected"
     assert "that is no amount" in rejected["error"]
 
@@ -29,11 +29,11 @@ async def test_an_update_without_an_answer_is_pending_until_the_run_ends(server:
     run = await started(server, "till")
     place = f"/api/runs/{run}/updates"
     body = {"name": "pay", "payload": 13, "id": "a", "wait": 0.01}
-    assert shaped(await server.post(place, body), run_schemas.UpdateShown, 202)["value"] is None
-    shaped(await server.get(f"{place}/a"), run_schemas.UpdateShown, 202)
+    assert shaped(await server.post(place, body), schemas.UpdateShown, 202)["value"] is None
+    shaped(await server.get(f"{place}/a"), schemas.UpdateShown, 202)
     await server.post(place, {"name": "pay", "payload": 0, "wait": 0.0})
     await ended(server, run)
-    found = shaped(await server.get(f"{place}/a?wait=5"), run_schemas.UpdateShown)
+    found = shaped(await server.get(f"{place}/a?wait=5"), schemas.UpdateShown)
     assert found["status"] == "unanswered"
     assert "completed without answering" in found["error"]
     late = await server.post(place, {"name": "pay", "payload": 1})
@@ -45,7 +45,7 @@ async def test_what_a_run_has_published_is_shown_by_the_api_and_the_inspector(
 ) -> None:
     run = await started(server, "till")
     await server.post(f"/api/runs/{run}/updates", {"name": "pay", "payload": 5})
-    detail = shaped(await server.get(f"/api/runs/{run}"), run_schemas.RunDetail)
+    detail = shaped(await server.get(f"/api/runs/{run}"), schemas.RunDetail)
     assert detail["published"]["total"]["value"] == {"sum": 5, "text": ""}
     page = await server.get(f"/runs/{run}")
     assert "Published" in page.text
@@ -54,7 +54,7 @@ async def test_what_a_run_has_published_is_shown_by_the_api_and_the_inspector(
     listed = (await server.get(f"/api/runs/{run}/published")).json["total"]
     assert listed["value"] is None
     assert listed["bytes"] > 100_000
-    whole = shaped(await server.get(listed["url"]), run_schemas.PublishedShown)
+    whole = shaped(await server.get(listed["url"]), schemas.PublishedShown)
     assert whole["value"]["sum"] == 2005
     assert (await server.get(f"/runs/{run}")).status == 200
     assert (await server.get(f"/api/runs/{run}/published/mood")).status == 404
@@ -82,7 +82,7 @@ async def test_a_chain_is_shown_and_a_key_policy_is_obeyed(server: Server) -> No
 async def test_many_runs_are_steered_by_a_filter(server: Server) -> None:
     runs = [await started(server, "till") for _ in range(2)]
     body = {"action": "terminate", "workflow": "till", "dry_run": True}
-    counted = shaped(await server.post("/api/runs/bulk", body), run_schemas.SteeredRuns)
+    counted = shaped(await server.post("/api/runs/bulk", body), schemas.SteeredRuns)
     assert (counted["matched"], counted["done"]) == (2, 0)
     done = (await server.post("/api/runs/bulk", {**body, "dry_run": False})).json
     assert (done["done"], done["refused"]) == (2, 0)

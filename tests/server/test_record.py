@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import start
-from holdfast.server import run_schemas, views
+from holdfast.server import schemas, views
 from holdfast.store.sqlite import schema
 
 from . import jobs
@@ -78,7 +78,7 @@ async def test_a_large_runs_record_is_bounded_and_its_sums_are_not(
     server: Server, large: str
 ) -> None:
     answer = await server.get(f"/api/runs/{large}")
-    shown = shaped(answer, run_schemas.RunDetail)
+    shown = shaped(answer, schemas.RunDetail)
     assert len(answer.text) < 4 * views.PAGE_BYTES
     assert [len(shown[kind]) for kind in ("steps", "calls", "sandboxes")] == [views.PAGE] * 3
     assert 1 <= len(shown["commands"]) < views.PAGE, "a page ends before it is too large"
@@ -93,10 +93,10 @@ async def test_a_large_runs_record_is_bounded_and_its_sums_are_not(
 @pytest.mark.parametrize(
     ("kind", "shape", "count"),
     [
-        ("steps", run_schemas.StepPage, STEPS),
-        ("calls", run_schemas.CallPage, CALLS),
-        ("sandboxes", run_schemas.SandboxPage, SANDBOXES),
-        ("commands", run_schemas.CommandPage, COMMANDS),
+        ("steps", schemas.StepPage, STEPS),
+        ("calls", schemas.CallPage, CALLS),
+        ("sandboxes", schemas.SandboxPage, SANDBOXES),
+        ("commands", schemas.CommandPage, COMMANDS),
     ],
 )
 async def test_the_links_lead_to_the_rest_in_order_and_once(
@@ -114,13 +114,13 @@ async def test_the_links_lead_to_the_rest_in_order_and_once(
 async def test_a_small_runs_record_has_everything_and_no_links(server: Server) -> None:
     run = await start(jobs.doubling, 1, 3)
     await run.result()
-    shown = shaped(await server.get(f"/api/runs/{run.id}"), run_schemas.RunDetail)
+    shown = shaped(await server.get(f"/api/runs/{run.id}"), schemas.RunDetail)
     assert (len(shown["steps"]), shown["more"]) == (3, {})
-    page = shaped(await server.get(f"/api/runs/{run.id}/steps?limit=2"), run_schemas.StepPage)
+    page = shaped(await server.get(f"/api/runs/{run.id}/steps?limit=2"), schemas.StepPage)
     assert [step["key"] for step in page["steps"]] == [s["key"] for s in shown["steps"][:2]]
     assert page["after"] == shown["steps"][1]["key"]
     empty = await server.get(f"/api/runs/{run.id}/calls")
-    assert shaped(empty, run_schemas.CallPage) == {"calls": [], "after": None}
+    assert shaped(empty, schemas.CallPage) == {"calls": [], "after": None}
 
 
 async def test_a_call_without_a_price_makes_the_cost_incomplete(server: Server, large: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from holdfast import start
 from holdfast.ids import new_id
 from holdfast.records.calls import CallEnd, CallStart
-from holdfast.server import touch
+from holdfast.server import change_feed
 from holdfast.store.sqlite import changes, ledger_rows, schema
 
 from . import jobs
@@ -57,7 +57,7 @@ def records(server: Server) -> Any:
 @asynccontextmanager
 async def following(server: Server, path: str) -> AsyncIterator[AsyncIterator[Frame]]:
     """The frames of a stream that is open and told from now on."""
-    watches: set[touch.Watch] = server.app.state.feed._touches._watches
+    watches: set[change_feed.Watch] = server.app.state.feed._touches._watches
     before = len(watches)
     frames: asyncio.Queue[Frame | None] = asyncio.Queue()
 
@@ -222,7 +222,7 @@ async def test_touches_leave_the_place_to_resume_from_exact(
 async def test_the_end_is_told_when_what_the_run_did_is_on_record(
     server: Server, records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(touch, "SETTLE_SECONDS", 60.0)
+    monkeypatch.setattr(change_feed, "SETTLE_SECONDS", 60.0)
     gate("late").clear()
     run = await start(jobs.held, "late")
     call = records.begin_call(run.id)
@@ -260,7 +260,7 @@ def _count_looks(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[None]:
 async def test_nobody_looks_while_nobody_listens(server: Server) -> None:
     gate("alone").clear()
     run = await start(jobs.held, "alone")
-    touches: touch.Touches = server.app.state.feed._touches
+    touches: change_feed.Touches = server.app.state.feed._touches
     assert touches._task is None
     async with following(server, f"/api/runs/{run.id}/events?touch=calls"):
         task = touches._task

@@ -6,7 +6,7 @@ that comes back, or can't keep up, reads from the store, a page at a time, until
 So nobody misses or gets anything twice, and a slow client costs no memory.
 
 The task runs only while there are readers. A reader may ask to be told of what is not in the log
-as well (`touch`); that leaves its place as it is.
+as well (`Touches`); that leaves its place as it is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +24,8 @@ from holdfast.records import RUN_ENDS, Event
 from holdfast.runtime.engine import Engine
 from holdfast.server import sse
 from holdfast.server.replies import encoded
-from holdfast.server.touch import Touches, Watch
 from holdfast.server.views import event_json
+from holdfast.store.sqlite.changes import NAMES, ChangeDetector, Changes
 
 log = logging.getLogger("holdfast")
 
@@ -35,6 +36,11 @@ KEPT = 2000
 KEPT_BYTES = 8 * 1024 * 1024
 PAUSE_SECONDS = 0.02
 """Between two looks at the log: what is committed meanwhile is taken in one go."""
+LOOK_SECONDS = 0.03
+"""Between two looks for touches: what is left of a tenth of a second is for the page."""
+AFTER_ERROR_SECONDS = 1.0
+SETTLE_SECONDS = 2.0
+"""Records of sandboxes are written a moment after the fact; longer than this is another matter."""
 
 
 @dataclass(frozen=True)
@@ -294,6 +300,109 @@ class _Reader:
         self.every = every
         """Whether changes that left nothing in the log count, such as pieces of a stream."""
         self.signal = asyncio.Event()
+
+
+class Watch:
+    """What one reader wants to hear of, and has not heard yet."""
+
+    def __init__(self, run_id: str | None, kinds: Sequence[str], signal: asyncio.Event) -> None:
+        self.run_id = run_id
+        self.kinds = frozenset(kinds)
+        self._signal = signal
+        self._waiting: set[str] = set()
+
+    def tell(self, kinds: set[str]) -> None:
+        """Of these kinds something was touched."""
+        if wanted := kinds & self.kinds:
+            self._waiting |= wanted
+            self._signal.set()
+
+    def take(self) -> list[str]:
+        """The kinds that were touched since this was asked."""
+        waiting, self._waiting = self._waiting, set()
+        return [name for name in NAMES if name in waiting]
+
+
+class Touches:
+    """Tells readers of what changed outside the log.
+
+    A model call that ends in the middle of a step, a command, a sandbox: none is an event. One
+    task looks at the store, once for everybody and only while somebody asked for it, and wakes
+    those whose run was touched. A touch has no place in the log and is no record: it says that
+    looking again is worth it. Several that come together are one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pulse: ChangeDetector | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._looking = asyncio.Lock()
+        self._watches: set[Watch] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    async def enter(self, watch: Watch, mark: str | None) -> None:
+        """Tell a reader from now on; at once, if `mark` is of another state than there is now."""
+        await self._look()  # first: what was before is none of its business
+        self._watches.add(watch)
+        assert self._pulse is not None and self._pulse.state is not None
+        if mark is not None and mark != self._pulse.state.mark:
+            watch.tell(set(watch.kinds))
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    def leave(self, watch: Watch) -> None:
+        """Tell a reader nothing more."""
+        self._watches.discard(watch)
+
+    async def settled(self, run_id: str) -> None:
+        """Wait until what a run did is on record as ended, within reason."""
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                while await self._is_open(run_id):  # noqa: ASYNC110 - the store tells nobody
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            return
+
+    async def _is_open(self, run_id: str) -> bool:
+        await self._look()
+        assert self._pulse is not None and self._pulse.state is not None
+        return self._pulse.state.has_open(run_id)
+
+    async def _work(self) -> None:
+        while self._watches:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self._look()
+            except StoreError as error:
+                log.error("the store's changes can't be read, trying again: %s", error)
+                await asyncio.sleep(AFTER_ERROR_SECONDS)
+
+    async def _look(self) -> None:
+        async with self._looking:
+            if self._pulse is None or self._thread is None:
+                self._pulse = ChangeDetector(self._path)
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-changes")
+            if not self._pulse.has_changed():
+                return
+            loop = asyncio.get_running_loop()
+            touched = await loop.run_in_executor(self._thread, self._pulse.look)
+            if touched:
+                self._tell(touched)
+
+    def _tell(self, touched: Changes) -> None:
+        for watch in self._watches:
+            run_id = watch.run_id
+            watch.tell({k for k, runs in touched.items() if run_id is None or run_id in runs})
+
+    async def close(self) -> None:
+        """End the task, and let go of the file."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.shutdown)
+        if self._pulse is not None:
+            self._pulse.close()
 
 
 def _item(event: Event) -> Item:

@@ -18,7 +18,8 @@ from holdfast.runtime.step_records import records_of
 from holdfast.server import views
 from holdfast.server.dependencies import TheEngine, TheInspection, TheRun, TheSandboxes
 from holdfast.server.replies import Json
-from holdfast.server.run_schemas import (
+from holdfast.server.schemas import (
+    ERRORS,
     CallPage,
     CommandPage,
     PublishedShown,
@@ -26,7 +27,6 @@ from holdfast.server.run_schemas import (
     SandboxPage,
     StepPage,
 )
-from holdfast.server.schemas import ERRORS
 from holdfast.server.strict_json import StrictRoute
 from holdfast.store.sqlite import activity
 

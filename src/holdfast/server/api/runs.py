@@ -28,8 +28,7 @@ from holdfast.server.dependencies import (
 )
 from holdfast.server.replies import Json, encoded
 from holdfast.server.requests import SteerRuns
-from holdfast.server.run_schemas import SteeredRuns
-from holdfast.server.schemas import ERRORS, ChunkPage, EventPage, EventShown, RunPage
+from holdfast.server.schemas import ERRORS, ChunkPage, EventPage, EventShown, RunPage, SteeredRuns
 from holdfast.server.sse import EventStream
 from holdfast.server.strict_json import StrictRoute
 from holdfast.store.base import RunFilter

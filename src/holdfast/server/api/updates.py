@@ -16,8 +16,7 @@ from holdfast.runtime.engine import Engine
 from holdfast.server.dependencies import TheEngine, TheRun
 from holdfast.server.replies import Json
 from holdfast.server.requests import SendUpdate
-from holdfast.server.run_schemas import UpdateShown
-from holdfast.server.schemas import ERRORS
+from holdfast.server.schemas import ERRORS, UpdateShown
 from holdfast.server.strict_json import StrictRoute
 
 router = APIRouter(
