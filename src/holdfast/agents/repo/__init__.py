@@ -6,15 +6,6 @@ verdict.py, test_guard.py   what counts as a pass     patches.py, trees.py      
 external_agents.py          agents other than ours    test_detection.py         how tests are run
 """
 
-from typing import TYPE_CHECKING
-
 from holdfast.lazy import lazily
 
-if TYPE_CHECKING:
-    from holdfast.agents.repo.records import Patch, Repair, Verdict
-    from holdfast.agents.repo.workflow import repair_repo
-
-__all__ = ["Patch", "Repair", "Verdict", "repair_repo"]
-__getattr__ = lazily(
-    __name__, {"records": ["Patch", "Repair", "Verdict"], "workflow": ["repair_repo"]}
-)
+lazily(__name__)
