@@ -10,7 +10,6 @@ from typing import Any
 
 from holdfast import config
 from holdfast.cli import env_file, output
-from holdfast.cli.configured import sections
 from holdfast.cli.options import add_common, store_path
 
 _SECRET = re.compile(r"token|secret|password|(^|_)key$", re.IGNORECASE)
@@ -109,3 +108,38 @@ def _text(value: Any) -> str:
     import json
 
     return "–" if value is None else output.short(json.dumps(value, ensure_ascii=False), 60)
+
+
+# --- the check that commands make before they begin ---
+
+
+def sections() -> dict[str, type[Any]]:
+    """The settings of every layer, by the name of its section."""
+    from holdfast.agents.code.settings import CodeSettings
+    from holdfast.agents.repo.settings import RepoSettings
+    from holdfast.gateway.config import GatewayConfig
+    from holdfast.runtime.settings import Settings
+    from holdfast.sandbox.settings import SandboxSettings
+    from holdfast.server.settings import ServerSettings
+
+    return {
+        "runtime": Settings,
+        "gateway": GatewayConfig,
+        "sandbox": SandboxSettings,
+        "code": CodeSettings,
+        "repo": RepoSettings,
+        "server": ServerSettings,
+    }
+
+
+def check_configuration() -> None:
+    """Raise ConfigError for anything in the file or the environment that nobody understands.
+
+    Each layer reads its own section when it is used; a mistake in another one should not wait
+    for that.
+    """
+    if not config.given():
+        return
+    config.check_variables()
+    for name, settings in sections().items():
+        config.section(name, settings)

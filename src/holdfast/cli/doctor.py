@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 from holdfast import __version__, config
 from holdfast.cli import output
-from holdfast.cli.configured import check_configuration
+from holdfast.cli.config import check_configuration
 from holdfast.cli.options import add_common, store_path
 from holdfast.errors import ConfigError, StoreError
 from holdfast.store.sqlite.health import Health, examine

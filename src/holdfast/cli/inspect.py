@@ -65,7 +65,7 @@ def _inspect(options: argparse.Namespace) -> int:
 
 def _id_of_run(options: argparse.Namespace) -> str:
     """What to show; of `latest`, or the beginning of a run's id, the whole id."""
-    from holdfast.cli.session import LATEST, find_run, visit
+    from holdfast.cli.store_access import LATEST, find_run, visit
 
     what: str = options.what
     if what != LATEST and not what.startswith("run_"):

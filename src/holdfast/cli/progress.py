@@ -1,47 +1,289 @@
-"""The code agent's steps as lines: how long each took, its tokens, its cost, what came of it."""
+"""Following a run on a terminal: the open steps redrawn, elsewhere a line per finished step.
+
+One drawer for every run. Runs of the ready-made agents are told in their own words (which steps
+get a line, what they are called, what came of them), with tokens and cost from the ledger.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
-from holdfast.cli.output import duration, short
-from holdfast.cli.view import SYMBOLS
-from holdfast.records import Step
+from holdfast.cli.output import dim, duration, mark, short, show_json
+from holdfast.cli.run_text import SYMBOLS, outcome, step_name
+from holdfast.errors import NotFound, StoreError
+from holdfast.records import Event, Run, Step
 from holdfast.records.calls import NANO
+from holdfast.runtime.engine import Engine
+from holdfast.runtime.step_records import steps_of
 from holdfast.session import current_store
 from holdfast.store.sqlite.activity import Spent, spent_by_step
 from holdfast.store.sqlite.inspection import Inspection
 
+PAUSE_SECONDS = 0.05
+"""At least so long between two looks, and four times as long as a look takes: a fast run with a
+long journal must not make its watcher the busiest process."""
 
-class Progress:
-    """Draws the steps of one run, with what the ledger says of their model calls."""
 
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
+# --- following ---
+
+
+class Watcher:
+    """Is shown a run whenever something about it is new. This one shows nothing."""
+
+    async def look(self) -> None:
+        """Fetch what `show` needs beside the journal; not called before the first step."""
+
+    def show(self, run: Run, steps: Sequence[Step]) -> None:
+        """The run and its steps as they are now."""
+
+
+async def follow(engine: Engine, run_id: str, watcher: Watcher) -> tuple[Run, list[Event]]:
+    """Have the run watched until it has ended or is stuck; then how it stands, and its journal."""
+    journal: list[Event] = []
+    async for _ in engine.watchers.changes():
+        began = time.monotonic()
+        run = await engine.store.get(run_id)  # asked first: nothing is recorded after the end
+        if run is None:
+            raise NotFound(f"there is no run {run_id}")
+        journal += await engine.store.events(run_id, len(journal), -1)
+        steps = steps_of(journal)
+        if steps:
+            await watcher.look()
+        watcher.show(run, steps)
+        if run.ended or run.status == "stuck":
+            return run, journal
+        await asyncio.sleep(max(PAUSE_SECONDS, 4 * (time.monotonic() - began)))
+    raise StoreError(f"the store was closed while following {run_id}")
+
+
+class Finished:
+    """Picks the steps that have ended since the last look."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, float]] = set()
+
+    def new(self, steps: Sequence[Step]) -> list[Step]:
+        found: list[Step] = []
+        for step in steps:
+            if step.ended_at is not None and (step.key, step.ended_at) not in self._told:
+                self._told.add((step.key, step.ended_at))
+                found.append(step)
+        return sorted(found, key=lambda step: step.ended_at or 0.0)
+
+
+class StepsAsJson(Watcher):
+    """Prints each step that has ended, for programs."""
+
+    def __init__(self) -> None:
+        self._finished = Finished()
+
+    def show(self, run: Run, steps: Sequence[Step]) -> None:
+        for step in self._finished.new(steps):
+            show_json({"step": step.as_json()})
+
+
+# --- what each kind of run calls its steps ---
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How the steps of a kind of run are told."""
+
+    name: Callable[[Step], str] = step_name
+    outcome: Callable[[Step], str] = lambda step: outcome(step, 200)
+    failed: Callable[[Step], bool] = lambda step: False
+    """Whether a step that completed brought bad news, such as tests that failed."""
+    silent: Callable[[Step, float], bool] = lambda step, seconds: False
+    """Whether a step that took so long gets no line."""
+    columns: int = 20
+    """For the name."""
+    costs: bool = False
+    """Whether tokens and cost are shown: the run calls models."""
+
+
+def _code_failed(step: Step) -> bool:
+    return step.name == "run_tests" and _object(step.output).get("passed") is False
+
+
+def _code_silent(step: Step, seconds: float) -> bool:
+    return step.name == "prepare" and step.status == "completed" and seconds < 1
+
+
+def _code_outcome(step: Step) -> str:
+    words: list[str] = []
+    attempt = _object(step.input).get("attempt", 1)
+    if attempt > 1:
+        words.append(f"attempt {attempt}")
+    if step.attempts > 1:
+        words.append(f"try {step.attempts}")
+    if step.error is not None:
+        words.append(str(step.error))
+    found = _object(step.output)
+    words += [str(found[name]) for name in ("summary", "problem") if found.get(name)]
+    if found.get("disputes"):
+        words.append(f"says the tests are wrong: {found['disputes']}")
+    return "  ".join(words)
+
+
+CODE = Wording(
+    name=lambda step: step.name.replace("_", " "),
+    outcome=_code_outcome,
+    failed=_code_failed,
+    silent=_code_silent,
+    columns=16,
+    costs=True,
+)
+"""The code agent's steps."""
+
+_REPO_SILENT = frozenset(
+    {"settle", "open_workspace", "close_workspace", "let_go", "add_up", "join_budget", "timer"}
+)
+_REPO_NAMES = {"take_repo": "take the repo", "run_tests": "tests before", "try_repair": "try"}
+
+
+def _repo_name(step: Step) -> str:
+    if step.name.startswith("generate_text"):
+        return "think"
+    return _REPO_NAMES.get(step.name, step.name.partition(" ")[0].replace("_", " "))
+
+
+def _repo_failed(step: Step) -> bool:
+    found = _object(step.output)
+    return bool(found.get("passed") is False or found.get("is_error") or found.get("ok") is False)
+
+
+def _repo_silent(step: Step, _seconds: float) -> bool:
+    hidden = step.name in _REPO_SILENT and step.error is None
+    return hidden or bool(_object(step.output).get("lost"))
+
+
+def _repo_outcome(step: Step) -> str:
+    if step.error is not None:
+        return str(step.error)
+    given, found = _object(step.input), _object(step.output)
+    match step.name:
+        case "take_repo":
+            tests: Any = found.get("tests")
+            how = cast("dict[str, Any]", tests).get("command") if tests else "no tests found"
+            return f"{found.get('files', '')} files, {how}" if found else ""
+        case "run_tests":
+            return str(found.get("summary", "no tests"))
+        case "judge":
+            again = given.get("round", 1)
+            return f"{found.get('summary', '')}{f'  round {again}' if again > 1 else ''}"
+        case "run":
+            return str(given.get("command", ""))
+        case "search":
+            return str(given.get("pattern", ""))
+        case "try_repair":
+            verdict: Any = found.get("verdict") or {}
+            return f"{given.get('number', '')}  {verdict.get('summary', '')}"
+        case _ if "path" in given:
+            wrong = f"  {found.get('text')}" if found.get("is_error") else ""
+            return f"{given['path']}{wrong}"
+        case _:
+            return _asked(found)
+
+
+def _asked(found: Mapping[str, Any]) -> str:
+    """What a model's reply says or calls."""
+    parts: list[dict[str, Any]] = found.get("parts") or []
+    called = [str(part.get("name")) for part in parts if part.get("type") == "tool_call"]
+    said = " ".join(str(part.get("text")) for part in parts if part.get("type") == "text")
+    return "  ".join(word for word in (said, f"→ {', '.join(called)}" if called else "") if word)
+
+
+REPO = Wording(
+    name=_repo_name,
+    outcome=_repo_outcome,
+    failed=_repo_failed,
+    silent=_repo_silent,
+    columns=14,
+    costs=True,
+)
+"""The repo agent's steps."""
+
+
+def _object(raw: bytes | None) -> dict[str, Any]:
+    found: Any = json.loads(raw) if raw else None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+# --- drawing ---
+
+
+class Progress(Watcher):
+    """Draws a run's steps on a stream, as lines: symbol, name, time taken, what came of it."""
+
+    def __init__(
+        self, stream: TextIO, engine: Engine, run_id: str, wording: Wording | None = None
+    ) -> None:
+        self._stream, self._clock, self._run_id = stream, engine.clock, run_id
+        self._wording = wording or Wording()
+        self._live = stream.isatty()
+        self._drawn = 0
+        self._finished = Finished()
+        self._status = ""
         self._spent: dict[str, Spent] = {}
 
     async def look(self) -> None:
         """Ask the ledger anew."""
-        self._spent = await spending(self._run_id)
+        if self._wording.costs:
+            self._spent = await spending(self._run_id)
 
-    def spent_by(self, step: Step) -> Spent:
-        """What a step spent on models, as of the last look."""
-        return self._spent.get(step.key, Spent())
+    def show(self, run: Run, steps: Sequence[Step]) -> None:
+        """Write what has ended; on a terminal, redraw what has not."""
+        now = self._clock.now()
+        columns = shutil.get_terminal_size().columns if self._live else 120
+        self._erase()
+        for step in self._finished.new(steps):
+            line = self._line(step, now, columns)
+            if line is not None:  # it begins with its symbol
+                self._write(f"{line[0]}{mark(line[1], self._stream)}{line[2:]}")
+        if run.status != self._status and run.status in ("queued", "paused"):
+            self._write(f" · {run.status}")
+        self._status = run.status
+        if self._live and not run.ended:
+            unfinished = [step for step in steps if step.ended_at is None]
+            for step in unfinished[-10:]:
+                line = self._line(step, now, columns)
+                if line is not None:
+                    self._write(dim(line[: columns - 1], self._stream))
+                    self._drawn += 1
+        self._stream.flush()
 
-    def line(self, step: Step, now: float, width: int) -> str | None:
-        """A step on one line; None for one that is not worth a line."""
+    def _line(self, step: Step, now: float, width: int) -> str | None:
+        """A step on one line of at most so many characters; None for one that gets none."""
+        wording = self._wording
         took = step.seconds if step.seconds is not None else now - step.started_at
-        if step.name == "prepare" and step.status == "completed" and took < 1:
+        if wording.silent(step, took):
             return None
-        spent = self.spent_by(step)
-        passed = _passed(step)
-        symbol = SYMBOLS["failed" if passed is False else step.status]
-        name = step.name.replace("_", " ")
-        tokens, cost = tokens_of(spent), cost_of(spent)
-        head = f" {symbol} {name:<16} {duration(took):>8}  {tokens:>6}  {cost:>7}"
-        return f"{head}   {short(_outcome(step), max(width - len(head) - 4, 20))}".rstrip()
+        symbol = SYMBOLS["failed" if wording.failed(step) else step.status]
+        head = f" {symbol} {wording.name(step):<{wording.columns}} {duration(took):>8}"
+        if wording.costs:
+            spent = self._spent.get(step.key, Spent())
+            head = f"{head}  {tokens_of(spent):>6}  {cost_of(spent):>7} "
+        room = max(width - len(head) - 3, 20)
+        return f"{head}  {short(wording.outcome(step), room)}".rstrip()
+
+    def _write(self, line: str) -> None:
+        self._stream.write(f"{line}\n")
+
+    def _erase(self) -> None:
+        """Take back the lines of the steps that were still open."""
+        if self._drawn:
+            self._stream.write(f"\x1b[{self._drawn}F\x1b[J")
+            self._drawn = 0
+
+
+# --- tokens and money ---
 
 
 async def spending(run_id: str) -> dict[str, Spent]:
@@ -60,38 +302,8 @@ async def costs(run_id: str) -> str:
     return " · ".join(word for word in (tokens and f"{tokens} tokens", cost_of(spent)) if word)
 
 
-def _passed(step: Step) -> bool | None:
-    """The verdict of a step that ran tests."""
-    found = _output(step).get("passed") if step.name == "run_tests" else None
-    return found if isinstance(found, bool) else None
-
-
-def _output(step: Step) -> dict[str, Any]:
-    return _object(step.output)
-
-
-def _object(raw: bytes | None) -> dict[str, Any]:
-    found: Any = json.loads(raw) if raw else None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-
-
-def _outcome(step: Step) -> str:
-    words: list[str] = []
-    attempt = _object(step.input).get("attempt", 1)
-    if attempt > 1:
-        words.append(f"attempt {attempt}")
-    if step.attempts > 1:
-        words.append(f"try {step.attempts}")
-    if step.error is not None:
-        words.append(str(step.error))
-    found = _output(step)
-    words += [str(found[name]) for name in ("summary", "problem") if found.get(name)]
-    if found.get("disputes"):
-        words.append(f"says the tests are wrong: {found['disputes']}")
-    return "  ".join(words)
-
-
 def tokens_of(spent: Spent) -> str:
+    """In thousands; nothing where none were used."""
     return f"{spent.tokens / 1000:.1f}k" if spent.tokens else ""
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.cli import output
 from holdfast.cli.options import add_common
 from holdfast.errors import UsageError
 
@@ -62,8 +64,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _repo(options: argparse.Namespace) -> int:
     from holdfast.agents.repo import repair_repo, sources
-    from holdfast.cli.starting import start
-    from holdfast.cli.task import amount
+    from holdfast.cli.start_run import amount, start
     from holdfast.durations import seconds
     from holdfast.runtime.client import start as start_run
 
@@ -107,19 +108,13 @@ def _repo(options: argparse.Namespace) -> int:
 async def _follow(
     options: argparse.Namespace, folder: Path | None, engine: Engine, run_id: str
 ) -> int:
-    from holdfast.cli import output
-    from holdfast.cli.follow import Lines, follow
-    from holdfast.cli.repo_progress import RepoProgress, told
+    from holdfast.cli.progress import REPO, Progress, Watcher, follow
     from holdfast.cli.runs import ending, run_json, show_hint
-    from holdfast.cli.starting import silent
 
-    if options.json:
-        run, journal = await follow(engine, run_id, silent)
-    else:
+    if not options.json:
         output.note(run_id)
-        progress = RepoProgress(run_id)
-        lines = Lines(sys.stderr, engine, progress.line)
-        run, journal = await follow(engine, run_id, lines, progress.look)
+    watcher = Watcher() if options.json else Progress(sys.stderr, engine, run_id, REPO)
+    run, journal = await follow(engine, run_id, watcher)
     repair = await _repair(run)
     if repair is None:
         if options.json:
@@ -132,7 +127,7 @@ async def _follow(
     if options.json:
         output.show_json({**run_json(run, journal), **made})
     else:
-        for line in told(repair, made):
+        for line in _closing(repair, made):
             print(line)
     return 0 if repair.passed else 1
 
@@ -178,3 +173,36 @@ def _write(named: str | None, run_id: str, patch: bytes) -> str:
             hint=f"it is in the run: holdfast runs show {run_id} --json",
         ) from error
     return str(path)
+
+
+def _closing(repair: Repair, made: Mapping[str, str]) -> list[str]:
+    """What came of it, for people."""
+    from holdfast.agents.repo.patches import sensitive
+
+    verdict, spent = repair.verdict, repair.spent
+    size = f"{len(verdict.files)} file{'s' * (len(verdict.files) != 1)}, {verdict.lines} lines"
+    cost = "$?" if spent.usd is None else f"${spent.usd:.3f}"
+    rounds = next(each.rounds for each in repair.tries if each.number == repair.chosen)
+    kept = f"try {repair.chosen} of {len(repair.tries)}, " if len(repair.tries) > 1 else ""
+    words = [
+        f"{'passed' if repair.passed else 'not passed'}: {verdict.summary}",
+        f"{kept}round {rounds}",
+        size if verdict.files else "",
+        output.duration(repair.seconds),
+        f"{spent.tokens / 1000:.1f}k tokens",
+        cost,
+    ]
+    lines = [" · ".join(word for word in words if word)]
+    lines += [f"  {line}" for line in repair.summary.strip().splitlines()[-12:]]
+    for test in verdict.changed_tests:
+        if test.how != "added":
+            lines.append(f"  ! {test.path}: {test.how}")
+    if verdict.original is not None:
+        lines.append(f"  ! with the tests as they were before: {verdict.original.summary}")
+    twice = sensitive(repair.patch)
+    if twice:
+        lines.append(f"  ! look twice at what acts by being there: {', '.join(twice)}")
+    lines += [f"  note: {note}" for note in repair.base.notes]
+    names = {"file": "patch", "commit": "commit", "branch": "branch", "applied": "applied to"}
+    lines += [f"  {names[key]} {value}" for key, value in made.items()]
+    return [output.plain(line) for line in lines]

@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
                     f"--{name.replace('_', '-')} is for tasks, and {options.what} is a workflow",
                     hint="hand its arguments over with --input",
                 )
-        from holdfast.cli.starting import start_workflow
+        from holdfast.cli.start_run import start_workflow
 
         return start_workflow(options)
     if options.input is not None:
@@ -74,6 +74,6 @@ def _run(options: argparse.Namespace) -> int:
             "--input is for workflows, and this is a task",
             hint="a workflow is named as FILE.py:WORKFLOW",
         )
-    from holdfast.cli.task import start_task
+    from holdfast.cli.start_run import start_task
 
     return start_task(options)

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, get_args
 
-from holdfast.cli import output, view
-from holdfast.cli.about import About, about_runs
+from holdfast.cli import output, run_text
 from holdfast.cli.options import (
     Handler,
     add_common,
@@ -19,7 +18,8 @@ from holdfast.cli.options import (
     parse_object,
     store_path,
 )
-from holdfast.cli.session import find_run, visit
+from holdfast.cli.run_summaries import About, about_runs
+from holdfast.cli.store_access import find_run, visit
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
 from holdfast.records import Event, Run, Status
@@ -175,7 +175,7 @@ async def _show_run(options: argparse.Namespace) -> int:
         return 0
     limit = sys.maxsize // 8 if options.full else SHOWN_CHARACTERS
     said = [("published", f"{each.name}: {each.value.decode()}") for each in published]
-    for name, text in [*view.header(run, journal, now), *said]:
+    for name, text in [*run_text.header(run, journal, now), *said]:
         print(f"{output.dim(f'{name:<12}')} {output.short(text, limit)}")
     steps = steps_of(journal)
     if steps:
@@ -187,13 +187,13 @@ async def _show_run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _step_row(step: view.Step, now: float, width: int) -> tuple[str, ...]:
+def _step_row(step: run_text.Step, now: float, width: int) -> tuple[str, ...]:
     took = step.seconds if step.seconds is not None else now - step.started_at
     result = str(step.error) if step.error else (step.output or b"").decode()
     return (
-        view.SYMBOLS[step.status],
+        run_text.SYMBOLS[step.status],
         step.key,
-        view.step_name(step),
+        run_text.step_name(step),
         step.status,
         str(step.attempts),
         output.duration(took),
@@ -203,33 +203,33 @@ def _step_row(step: view.Step, now: float, width: int) -> tuple[str, ...]:
 
 def _show_failure(run: Run, journal: list[Event], *, full: bool) -> None:
     """Say why a run failed or does not go on, and what to do."""
-    failure = view.failure_of(run, journal)
+    failure = run_text.failure_of(run, journal)
     if failure is not None:
         print(f"\n{run.status}: {output.plain(str(failure))}")
         text = failure.traceback
-        for line in text.rstrip().splitlines() if full else view.innermost(text):
+        for line in text.rstrip().splitlines() if full else run_text.innermost(text):
             print(f"  {output.plain(line)}")
-        for line in view.origins(failure):
+        for line in run_text.origins(failure):
             print(line)
     show_hint(run, journal)
 
 
 def show_hint(run: Run, journal: list[Event]) -> None:
     """Say what to do about a run that needs somebody."""
-    hint = view.hint_for(run, journal)
+    hint = run_text.hint_for(run, journal)
     if hint:
         output.note(f"  hint: {output.plain(hint)}")
 
 
 def run_json(run: Run, journal: list[Event]) -> dict[str, Any]:
     """A run with everything that is known of it, for programs."""
-    result, failure = view.result_of(run, journal), view.failure_of(run, journal)
+    result, failure = run_text.result_of(run, journal), run_text.failure_of(run, journal)
     return {
         **run.as_json(),
         "input": json.loads(journal[0].value or b"{}"),
         "result": None if result is None else json.loads(result),
         "failure": failure.shown() if failure else None,
-        "hint": view.hint_for(run, journal),
+        "hint": run_text.hint_for(run, journal),
         "steps": [step.as_json() for step in steps_of(journal)],
     }
 
@@ -268,27 +268,21 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 async def _watch_run(options: argparse.Namespace) -> int:
-    from holdfast.cli.follow import Finished, Lines, follow
+    from holdfast.cli.progress import Progress, StepsAsJson, follow
 
     async with visit(options) as engine:
         run = await find_run(engine.store, options.run)
         if run.workflow == CODE_AGENT and not options.json:
-            from holdfast.cli.task import follow_task
+            from holdfast.cli.start_run import follow_task
 
             print(f"{run.id}  {output.plain(run.workflow)}", flush=True)
             return await follow_task(engine, run.id, out=options.out, asked=options.out, json=False)
         if options.json:
-            finished = Finished()
-
-            def show(_run: Run, steps: Any) -> None:
-                for step in finished.new(steps):
-                    output.show_json({"step": step.as_json()})
-
-            run, journal = await follow(engine, run.id, show)
+            run, journal = await follow(engine, run.id, StepsAsJson())
             output.show_json({"run": run_json(run, journal)})
         else:
             print(f"{run.id}  {output.plain(run.workflow)}", flush=True)
-            run, journal = await follow(engine, run.id, Lines(sys.stdout, engine))
+            run, journal = await follow(engine, run.id, Progress(sys.stdout, engine, run.id))
             print(ending(run))
             show_hint(run, journal)
     return exit_code(run)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import output
-from holdfast.cli.configured import check_configuration
+from holdfast.cli.config import check_configuration
 from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
 from holdfast.cli.signals import stopped_by_signals
 from holdfast.cli.step_log import telling
@@ -50,7 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from holdfast.cli.loading import load, load_agents
+    from holdfast.cli.workflow_files import load, load_agents
     from holdfast.server.http_server import bind, port_of
 
     check_configuration()

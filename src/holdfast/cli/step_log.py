@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output
-from holdfast.cli.view import SYMBOLS, outcome, step_name
+from holdfast.cli.run_text import SYMBOLS, outcome, step_name
 from holdfast.records import RUN_ENDS, RUN_RETRIED, RUN_STUCK, Event, Run, Step
 from holdfast.runtime.step_records import steps_of
 from holdfast.session import current_store

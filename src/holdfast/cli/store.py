@@ -48,7 +48,7 @@ def _backup(options: argparse.Namespace) -> int:
 
 
 async def _copy(options: argparse.Namespace, target: Path) -> None:
-    from holdfast.cli.session import visit
+    from holdfast.cli.store_access import visit
 
     async with visit(options) as engine:
         await engine.store.backup(target)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 
 from holdfast.cli import output
-from holdfast.cli.configured import check_configuration
+from holdfast.cli.config import check_configuration
 from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
 from holdfast.cli.signals import stopped_by_signals
 from holdfast.cli.step_log import telling
@@ -28,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _worker(options: argparse.Namespace) -> int:
-    from holdfast.cli.loading import load, load_agents
+    from holdfast.cli.workflow_files import load, load_agents
     from holdfast.runtime.definitions import registered
 
     grace = grace_seconds(options)

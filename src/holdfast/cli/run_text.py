@@ -45,13 +45,6 @@ def outcome(step: Step, width: int) -> str:
     return "  ".join(words)
 
 
-def step_line(step: Step, now: float, width: int = 100) -> str:
-    """A step on one line: symbol, name, time taken, result or error."""
-    took = step.seconds if step.seconds is not None else now - step.started_at
-    head = f" {SYMBOLS[step.status]} {step_name(step):<20} {duration(took):>8}"
-    return f"{head}  {outcome(step, max(width - len(head) - 14, 20))}".rstrip()
-
-
 def header(run: Run, journal: list[Event], now: float) -> list[tuple[str, str]]:
     """What there is to say about a run as a whole, as name and text."""
     facts = [("run", run.id), ("workflow", f"{run.workflow} (version {run.version})")]
