@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from holdfast.agents.batch import Batch, BatchTask, Result
 
 _SHOWN_BAD = 20
-_SYMBOLS = {"passed": "✓", "not passed": "✗", "failed": "✗", "cancelled": "⊘", "stuck": "✗"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -130,7 +129,8 @@ class _Live:
         self._ended = number
         again = "  ended before" if result.again else ""
         cost = "$?" if result.usd is None else f"${result.usd:.3f}"
-        head = f" {_SYMBOLS[result.ending]} {number:>{len(str(self._count))}}/{self._count}"
+        symbol = output.mark(output.SYMBOLS[result.ending])
+        head = f" {symbol} {number:>{len(str(self._count))}}/{self._count}"
         facts = f"{output.duration(result.seconds):>8}  {result.tokens / 1000:>6.1f}k  {cost:>7}"
         words = f"{output.short(result.title, 40):<40}  {output.short(result.summary, 40)}"
         clear = "\r\x1b[K" if self._live else ""
@@ -183,6 +183,7 @@ def _show(
             )
             for row in rows
         ],
+        states="RESULT",
     )
     words = [f"{summed.passed} of {summed.tasks} passed"]
     words += [f"{summed.failed} failed"] if summed.failed else []

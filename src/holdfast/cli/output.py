@@ -102,27 +102,32 @@ def dim(text: str, stream: TextIO | None = None) -> str:
     return f"\x1b[2m{text}\x1b[0m" if _colours(stream or sys.stdout) else text
 
 
-_MARKS = {"✓": "32", "✗": "31", "⌛": "33", "↻": "33", "⊘": "2"}
-_STATUSES = {
-    "completed": "32",
-    "passed": "32",
-    "failed": "31",
-    "stuck": "31",
-    "waiting": "33",
-    "paused": "33",
-    "running": "36",
-    "cancelled": "2",
+SYMBOLS = {
+    "completed": "✓",
+    "passed": "✓",
+    "continued": "✓",
+    "failed": "✗",
+    "not passed": "✗",
+    "stuck": "✗",
+    "timed out": "⌛",
+    "retrying": "↻",
+    "waiting": "…",
+    "paused": "◐",
+    "running": "…",
+    "cancelled": "⊘",
 }
+"""What stands before a step, run or task in this state; its colour goes by the symbol."""
+_COLOURS = {"✓": "32", "✗": "31", "⌛": "33", "↻": "33", "◐": "33", "…": "36", "⊘": "2"}
 
 
 def mark(symbol: str, stream: TextIO | None = None) -> str:
     """A symbol in its colour, beside which it always stands: for stderr unless said otherwise."""
-    return _painted(symbol, _MARKS.get(symbol), stream or sys.stderr)
+    return _painted(symbol, _COLOURS.get(symbol), stream or sys.stderr)
 
 
 def status(word: str, padded: str, stream: TextIO | None = None) -> str:
-    """A run's status in its colour."""
-    return _painted(padded, _STATUSES.get(word), stream or sys.stdout)
+    """A status or a symbol, padded to its column, in its colour."""
+    return _painted(padded, _COLOURS.get(SYMBOLS.get(word, word)), stream or sys.stdout)
 
 
 def _painted(text: str, colour: str | None, stream: TextIO) -> str:

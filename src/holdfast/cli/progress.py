@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TextIO, cast
 
-from holdfast.cli.output import dim, duration, mark, short, show_json
-from holdfast.cli.run_text import SYMBOLS, outcome, step_name
+from holdfast.cli.output import SYMBOLS, dim, duration, mark, short, show_json
+from holdfast.cli.run_text import outcome, step_name
 from holdfast.errors import NotFound, StoreError
 from holdfast.records import Event, Run, Step
 from holdfast.records.calls import NANO

@@ -6,16 +6,6 @@ from holdfast.cli.output import duration, moment, plain, short
 from holdfast.records import ErrorInfo, Event, Run, Step
 from holdfast.records.live import ANSWER, UPDATE
 
-SYMBOLS = {
-    "completed": "✓",
-    "failed": "✗",
-    "timed out": "⌛",
-    "cancelled": "⊘",
-    "running": "…",
-    "waiting": "…",
-    "retrying": "↻",
-}
-
 
 def step_name(step: Step) -> str:
     """What a step is called: the function's name, or what is waited for."""

@@ -191,7 +191,7 @@ def _step_row(step: run_text.Step, now: float, width: int) -> tuple[str, ...]:
     took = step.seconds if step.seconds is not None else now - step.started_at
     result = str(step.error) if step.error else (step.output or b"").decode()
     return (
-        run_text.SYMBOLS[step.status],
+        output.SYMBOLS[step.status],
         step.key,
         run_text.step_name(step),
         step.status,

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output
-from holdfast.cli.run_text import SYMBOLS, outcome, step_name
+from holdfast.cli.run_text import outcome, step_name
 from holdfast.records import RUN_ENDS, RUN_RETRIED, RUN_STUCK, Event, Run, Step
 from holdfast.runtime.step_records import steps_of
 from holdfast.session import current_store
@@ -148,7 +148,7 @@ class StepLog:
         if run.started_at is not None and run.finished_at is not None:
             took = f" after {output.duration(run.finished_at - run.started_at)}"
         why = f": {output.short(run.error, 160)}" if run.error else ""
-        symbol = output.mark({"completed": "✓", "cancelled": "⊘"}.get(run.status, "✗"))
+        symbol = output.mark(output.SYMBOLS.get(run.status, "✗"))
         text = f"{symbol} {run.id}  {output.plain(run.workflow)} {run.status}{took}{why}"
         return lambda: output.note(text)
 
@@ -160,7 +160,9 @@ def step_text(run: Run, step: Step, spent: Spent | None) -> str:
     cost = cost_of(spent) if spent is not None else ""
     took = output.duration(step.seconds or 0.0)
     name = output.short(step_name(step), 24)
-    head = f"{run.id[-8:]} {output.mark(SYMBOLS[step.status])} {name:<24} {took:>8}  {cost:>7}"
+    head = (
+        f"{run.id[-8:]} {output.mark(output.SYMBOLS[step.status])} {name:<24} {took:>8}  {cost:>7}"
+    )
     return f"{head}  {outcome(step, 80)}".rstrip()
 
 
