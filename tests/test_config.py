@@ -127,3 +127,22 @@ def test_the_file_may_name_the_store(tmp_path: Path) -> None:
     environ = write(tmp_path, 'store = "jobs.db"\n')
     assert config.store(environ) == Path("jobs.db")
     assert config.store({**environ, "HOLDFAST_STORE": "other.db"}) == Path("other.db")
+
+
+def test_a_file_is_parsed_once_for_all_its_sections_and_again_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+    real = config.tomllib.loads
+
+    def counting(text: str) -> dict[str, object]:
+        parsed.append(text)
+        return real(text)
+
+    monkeypatch.setattr(config.tomllib, "loads", counting)
+    environ = write(tmp_path, '[server]\nport = 8001\n\n[profiles.prod.server]\nhost = "::"\n')
+    assert [server(environ).port for _ in range(3)] == [8001] * 3
+    assert server({**environ, "HOLDFAST_PROFILE": "prod"}).host == "::"
+    assert len(parsed) == 1
+    assert server(write(tmp_path, "[server]\nport = 8002\n")).port == 8002
+    assert len(parsed) == 2

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -97,7 +98,7 @@ def _file(environ: Mapping[str, str]) -> _File:
     data: dict[str, Any] = {}
     if named or path.exists():
         try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
+            data = dict(_parsed(path.read_text(encoding="utf-8")))
         except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} can't be read: {error}") from error
     _check_names(data, _TOP, str(path))
@@ -108,6 +109,12 @@ def _file(environ: Mapping[str, str]) -> _File:
     if chosen not in (*PROFILES, *profiles):
         raise unknown(str(chosen), [*PROFILES, *profiles], "profile")
     return _File(path, data, str(chosen), _table(profiles.get(chosen, {}), str(chosen)))
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> Table:
+    """The data of a file; every layer of a process asks for its section, and parses once."""
+    return tomllib.loads(text)
 
 
 def check_variables(environ: Mapping[str, str] = os.environ) -> None:

@@ -142,7 +142,7 @@ async def _use(
     options: argparse.Namespace, folder: Path | None, run: Run, repair: Repair
 ) -> dict[str, str]:
     """Write the patch, and put it where it was asked for; only one that passed is applied."""
-    from holdfast.agents.repo import trees
+    from holdfast.agents.repo import patches
 
     made: dict[str, str] = {}
     if repair.patch.text and (options.out or not options.json):
@@ -153,12 +153,12 @@ async def _use(
         if repair.base.commit is None:
             raise UsageError("there is no commit for a branch to start from")
         message = f"{options.task.strip().splitlines()[0][:72]}\n\n{repair.summary}\n"
-        made["commit"] = await trees.commit(
+        made["commit"] = await patches.commit(
             folder, options.branch, repair.patch, message, repair.base.commit
         )
         made["branch"] = options.branch
     if options.apply:
-        await trees.apply(folder, repair.patch)
+        await patches.apply(folder, repair.patch)
         made["applied"] = str(folder)
     return made
 

@@ -4,7 +4,7 @@ Plain outside a workflow, durable inside: each model call and each tool call is 
 Models are the gateway's, durability is the runtime's; what is here is the loop between them.
 """
 
-from holdfast.loop.agent import Agent
+from holdfast.loop.agent import Agent, run_agent, stream_agent
 from holdfast.loop.agent_stream import (
     AgentStream,
     ReasoningPiece,
@@ -15,7 +15,6 @@ from holdfast.loop.agent_stream import (
 )
 from holdfast.loop.approval_decisions import approval_token, decide, get_approval, list_approvals
 from holdfast.loop.approvals import Decision, Escalate, approval
-from holdfast.loop.functions import run_agent, stream_agent
 from holdfast.loop.mcp import McpServer
 from holdfast.loop.plan import ModelOptions, StepPlan, has_called, repeating
 from holdfast.loop.results import AgentResult, AgentStep, ToolRun

@@ -21,7 +21,14 @@ from holdfast.gateway.messages import Message, TextPart, user
 from holdfast.loop.agent_budget import Amount, dollars
 from holdfast.loop.agent_loop import Cycle
 from holdfast.loop.agent_stream import AgentStream
-from holdfast.loop.plan import ModelOptions, OnStepFinish, PrepareStep, StopWhen, repeating
+from holdfast.loop.plan import (
+    AgentSettings,
+    ModelOptions,
+    OnStepFinish,
+    PrepareStep,
+    StopWhen,
+    repeating,
+)
 from holdfast.loop.results import AgentResult, ToolOutput
 from holdfast.loop.structured_output import Output, TextOutput, TypedOutput
 from holdfast.loop.tool_messages import told
@@ -165,3 +172,39 @@ def conversation(prompt: str | None, messages: Sequence[Message]) -> list[Messag
     if not begun:
         raise UsageError("there is nothing to answer", hint="give a prompt, or messages=")
     return begun
+
+
+# --- for one use, without an `Agent` to keep ---
+
+
+async def run_agent(
+    model: str,
+    prompt: str | None = None,
+    *,
+    system: str | None = None,
+    tools: Sequence[Any] = (),
+    messages: Sequence[Message] = (),
+    output: type[T] | None = None,
+    **settings: Unpack[AgentSettings],
+) -> AgentResult[T]:
+    """Let a model work with tools until it has an answer; takes what `Agent` takes.
+
+    result = await run_agent("openai/gpt-5.2", "Where is order A-1?", tools=[look_up])
+    """
+    agent = Agent[T](model, system, tools, output=output, **settings)
+    return await agent.run(prompt, messages=messages)
+
+
+def stream_agent(
+    model: str,
+    prompt: str | None = None,
+    *,
+    system: str | None = None,
+    tools: Sequence[Any] = (),
+    messages: Sequence[Message] = (),
+    output: type[T] | None = None,
+    **settings: Unpack[AgentSettings],
+) -> AgentStream[T]:
+    """The same, read while it works."""
+    agent = Agent[T](model, system, tools, output=output, **settings)
+    return agent.stream(prompt, messages=messages)

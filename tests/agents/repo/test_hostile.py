@@ -13,7 +13,7 @@ import pytest
 from agents.repo import repos
 from agents.repo.conftest import Repairing, edit, finish
 from agents.repo.repos import GIT, git, make, write
-from holdfast.agents.repo import patches, trees
+from holdfast.agents.repo import patches
 from holdfast.agents.repo.records import Patch
 from holdfast.errors import Refused, UsageError
 
@@ -195,12 +195,12 @@ async def test_a_hostile_repo_harms_nothing_and_is_repaired_all_the_same(
     assert trap.sprung() == []
 
     # And what the user may ask for afterwards runs nothing of the repo's either.
-    commit = await trees.commit(repo, "fix/slugs", result.patch, "Fix\n", result.base.commit)
+    commit = await patches.commit(repo, "fix/slugs", result.patch, "Fix\n", result.base.commit)
     assert trap.sprung() == []
     assert _files(repo, but=".git/") == {
         k: v for k, v in before.items() if not k.startswith(".git/")
     }
-    await trees.apply(repo, result.patch)
+    await patches.apply(repo, result.patch)
     assert trap.sprung() == []
     assert repos.SLUGS_FIX[2] in (repo / repos.SLUGS_FIX[0]).read_text()
     (repo / ".git" / "config").write_text("[core]\n\trepositoryformatversion = 0\n")
@@ -281,9 +281,9 @@ async def test_a_patch_that_leads_elsewhere_is_not_applied(kind: str, tmp_path: 
     repo = make(tmp_path / "repo", {"a": "a\n"})
     before = _files(tmp_path)
     with pytest.raises(Refused, match="unfit"):
-        await trees.apply(repo, patch)
+        await patches.apply(repo, patch)
     with pytest.raises(Refused, match="unfit"):
-        await trees.commit(repo, "new", patch, "x", git(repo, "rev-parse", "HEAD").strip())
+        await patches.commit(repo, "new", patch, "x", git(repo, "rev-parse", "HEAD").strip())
     assert _files(tmp_path) == before
 
 
@@ -293,13 +293,13 @@ async def test_a_link_of_the_users_tree_is_not_written_through(tmp_path: Path) -
     outside.mkdir()
     (repo / "way").symlink_to(outside)
     with pytest.raises(Refused, match="beyond a symbolic link"):
-        await trees.apply(repo, Patch(change("way/x.txt")))
+        await patches.apply(repo, Patch(change("way/x.txt")))
     assert list(outside.iterdir()) == []
     (outside / "y.txt").write_text("y\n")
     (repo / "y.txt").symlink_to(outside / "y.txt")
     through = "diff --git a/y.txt b/y.txt\nindex 1..2 100644\n--- a/y.txt\n+++ b/y.txt\n@@ -1 +1 @@\n-y\n+z\n"
     with pytest.raises(Refused):
-        await trees.apply(repo, Patch(through))
+        await patches.apply(repo, Patch(through))
     assert (outside / "y.txt").read_text() == "y\n"
 
 
@@ -311,21 +311,21 @@ async def test_a_patch_is_applied_whole_or_not_at_all(tmp_path: Path) -> None:
     )
     write(repo, {"b.txt": "changed meanwhile\n"})
     with pytest.raises(Refused, match=r"b\.txt"):
-        await trees.apply(repo, patch)
+        await patches.apply(repo, patch)
     assert (repo / "a.txt").read_text() == "a\n"
     parent = git(repo, "rev-parse", "HEAD").strip()
-    made = await trees.commit(repo, "new", patch, "Both\n", parent)
+    made = await patches.commit(repo, "new", patch, "Both\n", parent)
     assert (
         git(repo, "show", "new:b.txt") == "B\n"
         and (repo / "b.txt").read_text() == "changed meanwhile\n"
     )
     assert git(repo, "log", "-1", "--format=%P %s", "new").strip() == f"{parent} Both"
     with pytest.raises(Refused, match="was not made"):
-        await trees.commit(repo, "new", patch, "Again\n", parent)
+        await patches.commit(repo, "new", patch, "Again\n", parent)
     assert git(repo, "rev-parse", "new").strip() == made
     for name in ("-x", "a..b", "../x", "a/.b", "x.lock", "", "a b", "a~1", "HEAD/"):
         with pytest.raises(UsageError):
-            await trees.commit(repo, name, patch, "x", parent)
+            await patches.commit(repo, name, patch, "x", parent)
 
 
 async def test_what_the_agent_leaves_behind_can_not_hurt_whoever_applies_it(

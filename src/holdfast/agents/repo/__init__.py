@@ -2,7 +2,7 @@
 
 workflow.py, attempt.py     the run and its attempts  checkout.py, sources.py   the repo copied
 steps.py, tools.py          what is durable           workspace.py              files in a sandbox
-verdict.py, test_guard.py   what counts as a pass     patches.py, trees.py      patches and the user
+verdict.py, test_guard.py   what counts as a pass     patches.py                checked and applied
 external_agents.py          agents other than ours    test_detection.py         how tests are run
 """
 

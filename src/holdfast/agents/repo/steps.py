@@ -22,7 +22,6 @@ from holdfast.agents.repo import (
     sources,
     tool_actions,
     verdict,
-    workspaces,
 )
 from holdfast.agents.repo.records import (
     Base,
@@ -33,7 +32,7 @@ from holdfast.agents.repo.records import (
     Verdict,
 )
 from holdfast.agents.repo.tool_actions import Answer, Wrong
-from holdfast.agents.repo.workspace import Workspace
+from holdfast.agents.repo.workspace import Workspace, close_open, find_open, keep_open
 from holdfast.errors import SandboxGone, UsageError
 from holdfast.gateway import default_gateway
 from holdfast.records.calls import NANO, Call, SpendLimit
@@ -158,7 +157,7 @@ async def add_up(runs: tuple[str, ...]) -> Spent:
 @step(retries=2, timeout="5m")
 async def close_workspace() -> None:
     """End the sandbox the agent worked in."""
-    await workspaces.drop(step_context().run_id)
+    await close_open(step_context().run_id)
 
 
 @step(retries=2, timeout="5m")
@@ -198,13 +197,13 @@ async def run_agent(
 async def open_workspace(base: Base, plan: Plan, patches: tuple[Patch, ...], tree: str) -> None:
     """Make the agent's workspace, in the state that is on record."""
     workspace = await Workspace.open(base, plan, patches, tree, seconds=plan.max_time + 600)
-    await workspaces.put(step_context().run_id, workspace)
+    await keep_open(step_context().run_id, workspace)
 
 
 async def _on(tree: str, tool: Callable[[Workspace], Awaitable[Answer]]) -> Outcome:
     """Use a tool on the run's workspace in this state."""
     run_id = step_context().run_id
-    workspace = workspaces.find(run_id, tree)
+    workspace = find_open(run_id, tree)
     if workspace is None:
         return Outcome(lost=True)
     try:
@@ -216,10 +215,10 @@ async def _on(tree: str, tool: Callable[[Workspace], Awaitable[Answer]]) -> Outc
             return Outcome(answer.text, answer.is_error)
         changed = await workspace.changes()
     except SandboxGone as gone:
-        await workspaces.drop(run_id)
+        await close_open(run_id)
         return Outcome(f"the sandbox ended: {gone.message}", is_error=True)
     except BaseException:
-        await workspaces.drop(run_id)  # half-done: the next step starts from what is on record
+        await close_open(run_id)  # half-done: the next step starts from what is on record
         raise
     if changed is None:
         return Outcome(answer.text, answer.is_error)
@@ -228,7 +227,7 @@ async def _on(tree: str, tool: Callable[[Workspace], Awaitable[Answer]]) -> Outc
 
 async def _look(tree: str, tool: Callable[[Workspace], Awaitable[Answer]]) -> Outcome:
     """Use a tool that changes nothing."""
-    workspace = workspaces.find(step_context().run_id, tree)
+    workspace = find_open(step_context().run_id, tree)
     if workspace is None:
         return Outcome(lost=True)
     try:

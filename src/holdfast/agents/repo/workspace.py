@@ -191,3 +191,33 @@ class Workspace:
 def _literal(name: str) -> str:
     """A name as a pattern of git's that means just this name."""
     return re.sub(r"([\\*?\[\]! #])", r"\\\1", name)
+
+
+# --- the workspaces that are open in this process, by run: a run is durable, a sandbox is not ---
+# After a crash, or on another machine, a run finds no workspace here, or one in another state than
+# it left, and has it made anew.
+
+_open: dict[str, Workspace] = {}
+
+
+def find_open(run_id: str, tree: str) -> Workspace | None:
+    """The run's workspace, if it is open and in this state."""
+    found = _open.get(run_id)
+    if found is None or not found.sandbox.running or found.tree != tree:
+        return None
+    return found
+
+
+async def keep_open(run_id: str, workspace: Workspace) -> None:
+    """Let this be the run's workspace; another that it had is closed."""
+    await close_open(run_id)
+    for each in [each for each, known in _open.items() if not known.sandbox.running]:
+        del _open[each]  # their runs have ended, and their sandboxes with them
+    _open[run_id] = workspace
+
+
+async def close_open(run_id: str) -> None:
+    """Close the run's workspace: it is not wanted, or in no known state."""
+    found = _open.pop(run_id, None)
+    if found is not None:
+        await found.sandbox.stop("no longer needed")
