@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 
 from agents.code.parity import sources
@@ -31,6 +32,10 @@ class Tally:
     """Whose bug plain pytest finds."""
     left_out: int = 0
     """That plain pytest can't run here: something is missing that they need."""
+    isolated: int = 0
+    """That could be run apart from their package."""
+    shared: Counter[str] = field(default_factory=Counter[str])
+    """Why the others could not."""
     disagreeing: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
 
@@ -42,7 +47,7 @@ async def tried(package: str, most: int, tally: Tally) -> None:
     cases: dict[str, dict[str, str]] = {}
     for module in sources.modules(package, files, most):
         for bug in (None, module.bug):
-            about = json.dumps({"package": package, "bug": bug})
+            about = json.dumps({"package": package, "bug": bug, "modules": top})
             name = f"{module.name}{'.bug' if bug else ''}"
             # The program is whatever the tests import; a file of this name there must be.
             cases[name] = {
@@ -64,6 +69,9 @@ def _count(name: str, pair: Pair, found: dict[str, Pair], tally: Tally) -> None:
         tally.caught += pair.plain.passes != whole.plain.passes
     else:
         tally.modules += 1
+        tally.isolated += pair.apart is not None
+        if pair.apart is None:
+            tally.shared[pair.why_shared.partition(":")[0]] += 1
     if differing := pair.differences():
         tally.disagreeing[name] = differing
 
@@ -82,10 +90,12 @@ async def main(packages: list[str]) -> int:
             reason = NAMED.get(name.removesuffix(".bug"))
             print(f"=== {name}{f' (known: {reason})' if reason else ''}")
             print("\n".join(each[:1500] for each in tally.disagreeing[name]), flush=True)
+    for reason, many in tally.shared.most_common(20):
+        print(f"shared, {many}: {reason}")
     unknown = [name for name in tally.disagreeing if name.removesuffix(".bug") not in NAMED]
     print(
         f"\n{tally.modules} modules ({tally.left_out} left out that need more than their package), "
-        f"{tally.caught} bugs found by pytest, {len(tally.disagreeing)} disagreements, "
+        f"{tally.isolated} of them isolated, {tally.caught} bugs found by pytest, {len(tally.disagreeing)} disagreements, "
         f"{len(unknown)} of them without a reason"
     )
     return 1 if unknown or not tally.modules else 0
