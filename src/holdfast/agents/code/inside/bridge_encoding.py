@@ -119,7 +119,7 @@ class Encoding(State):
             if isinstance(x, NEVER):
                 return ["k", "NI"]
         about = self._about(x) if kind is types.FunctionType else None
-        base = next((b for b in FIXED if isinstance(x, b)), None)
+        base = next((b for b in FIXED if issubclass(kind, b)), None)
         data = self.enc(data_of(x, base)) if base is not None else None
         return ["h", self.lend(x), self._class(kind), about, data]
 
