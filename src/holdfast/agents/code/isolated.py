@@ -165,7 +165,7 @@ async def _carried(
     try:
         ended = await judging.wait()
         await asyncio.wait([there])
-        await program.close_stdin()
+        await _written(program, b"", last=True)
         await program.end(Ended.STOPPED)
         said = await program.wait()
         frames = await back
@@ -186,14 +186,22 @@ async def _carry(source: Command, target: Command) -> int:
     async for output in source:
         if output.stream == "stderr":
             pieces += 1
-            if not await target.write_stdin(output.data):
+            if not await _written(target, output.data):
                 break
         else:
             printed += len(output.data)
             if printed > _MOST_PRINTED:
                 await source.end(Ended.OUTPUT_LIMIT)
-    await target.close_stdin()
+    await _written(target, b"", last=True)
     return pieces
+
+
+async def _written(target: Command, data: bytes, *, last: bool = False) -> bool:
+    """Whether it still reads; one that took its sandbox with it does not."""
+    try:
+        return await target.write_stdin(data, last=last)
+    except SandboxGone:
+        return False
 
 
 @cache
