@@ -8,7 +8,7 @@ STAMP := $(VENV)/.ready
 
 TESTS := $(VENV)/.tests-ready
 
-.PHONY: screenshots help demo test test-browser fresh setup-tests check format bench bench-gateway bench-sandbox crash gvisor lock clean setup
+.PHONY: screenshots help demo test test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash gvisor lock clean setup
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ test: $(TESTS) ## the whole test suite
 
 test-browser: $(TESTS) ## the tests in a real browser alone
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -q tests/browser
+
+test-interpreters: $(STAMP) ## the suite on each of Python 3.11, 3.12, 3.13 that this machine has (long)
+	@$(BIN)/python scripts/interpreters.py
 
 fresh: ## the README's commands in a minimal Debian root (COMMAND='make demo' for another; as root)
 	@scripts/fresh.sh $(if $(COMMAND),'$(COMMAND)')
