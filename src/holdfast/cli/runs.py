@@ -1,4 +1,4 @@
-"""`holdfast runs`: list, show, watch, update, cancel, terminate, pause, resume, retry, fork."""
+"""`holdfast runs`: list, show, watch, update, cancel, pause, resume, retry, fork, delete."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, get_args
 
 from holdfast.cli import output, run_text
@@ -69,9 +70,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     verb("pause", "let the steps under way finish and begin nothing new", _pause)
     verb("resume", "let a paused or stuck run go on", _resume)
     verb("retry", "let a failed run go on from where it failed", _retry)
-    bulk = verb("bulk", "cancel, terminate or retry all runs that fit a filter", _bulk)
+    verb("delete", "delete a run that has ended, with all that belongs to it", _delete)
+    bulk = verb("bulk", "cancel, terminate, retry or delete all runs that fit a filter", _bulk)
     bulk.add_argument("action", choices=tuple(MAY_BE), metavar="ACTION", help=", ".join(MAY_BE))
     _add_filter(bulk)
+    bulk.add_argument(
+        "--older-than", metavar="DURATION", help="only runs that were started so long ago"
+    )
     bulk.add_argument("--all", action="store_true", help="without a filter: every run")
     bulk.add_argument("--dry-run", action="store_true", help="only count the runs that fit")
     forking = verb("fork", "start a new run from what another did before a step", _fork)
@@ -347,17 +352,36 @@ def _retry(options: argparse.Namespace) -> int:
     return _steer(options, "retried", lambda e, run: e.store.retry(run, e.clock.now()))
 
 
+def _delete(options: argparse.Namespace) -> int:
+    return asyncio.run(_delete_run(options))
+
+
+async def _delete_run(options: argparse.Namespace) -> int:
+    async with visit(options) as engine:
+        run = await find_run(engine.store, options.run)
+        deleted = await engine.store.delete(run.id, engine.clock.now())
+    if options.json:
+        output.show_json({"deleted": deleted})
+    else:
+        more = len(deleted) - 1
+        output.note(f"{run.id}: deleted" + (f", with {more} runs it had called" if more else ""))
+    return 0
+
+
 def _bulk(options: argparse.Namespace) -> int:
     return asyncio.run(_bulk_runs(options))
 
 
 async def _bulk_runs(options: argparse.Namespace) -> int:
     where = _filter(options)
-    if where == RunFilter() and not options.all:
+    if where == RunFilter() and options.older_than is None and not options.all:
         raise UsageError(
             "no filter was given", hint="name one, such as --workflow; --all means every run"
         )
     async with visit(options) as engine:
+        if options.older_than is not None:
+            before = engine.clock.now() - parse_duration(options.older_than)
+            where = replace(where, created_before=before)
         result = await steer_all(engine, options.action, where, dry_run=options.dry_run)
     if options.json:
         output.show_json({**vars(result), "dry_run": options.dry_run})

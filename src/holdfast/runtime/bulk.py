@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from holdfast.errors import Refused, UsageError
+from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.records import ENDED, Status
 from holdfast.runtime.engine import Engine
 from holdfast.store.base import RunFilter
 
-BulkAction = Literal["cancel", "terminate", "retry"]
+BulkAction = Literal["cancel", "terminate", "retry", "delete"]
 AT_ONCE = 100
 SHOWN = 100
 
@@ -23,6 +23,7 @@ MAY_BE: dict[BulkAction, tuple[Status, ...]] = {
     "cancel": LIVE,
     "terminate": LIVE,
     "retry": ("failed",),
+    "delete": tuple(sorted(ENDED)),
 }
 """The states in which an action makes sense: others are not looked at, unless they are named."""
 
@@ -42,7 +43,7 @@ class BulkResult:
 async def steer_all(
     engine: Engine, action: BulkAction, where: RunFilter, *, dry_run: bool = False
 ) -> BulkResult:
-    """Cancel, terminate or retry every run that fits; `dry_run`: only count them."""
+    """Cancel, terminate, retry or delete every run that fits; `dry_run`: only count them."""
     if action not in MAY_BE:
         raise UsageError(f"{action!r} can't be done to many", hint=f"one of {', '.join(MAY_BE)}")
     wanted = tuple(each for each in where.status or MAY_BE[action] if each in MAY_BE[action])
@@ -64,6 +65,8 @@ async def steer_all(
                     result.done += 1
                 except Refused:
                     result.refused += 1
+                except NotFound:
+                    result.done += 1  # deleted with the run that had called it
         if page.cursor is None:
             return result
         cursor = page.cursor
@@ -73,5 +76,7 @@ async def _steer(engine: Engine, action: BulkAction, run_id: str) -> None:
     now = engine.clock.now()
     if action == "retry":
         await engine.store.retry(run_id, now)
+    elif action == "delete":
+        await engine.store.delete(run_id, now)
     else:
         await engine.store.request(run_id, action, now)

@@ -168,6 +168,12 @@ class RunHandle(Generic[R]):
         engine = await _engine("retry")
         await engine.store.retry(self.id, engine.clock.now())
 
+    async def delete(self) -> None:
+        """Delete the run, which has ended, with all that belongs to it; the children its body
+        has called go with it. What it has spent stays in the totals."""
+        engine = await _engine("delete")
+        await engine.store.delete(self.id, engine.clock.now())
+
     async def fork(
         self,
         from_step: str | None = None,
@@ -419,7 +425,7 @@ async def steer_runs(
     created_before: datetime | None = None,
     dry_run: bool = False,
 ) -> BulkResult:
-    """Cancel, terminate or retry all runs that fit; `dry_run`: only count them.
+    """Cancel, terminate, retry or delete all runs that fit; `dry_run`: only count them.
 
     Some at a time, so that workers go on meanwhile. Runs in a state that the action is not for
     are left out; those that change theirs on the way are counted as refused.

@@ -110,6 +110,7 @@ class Engine:
         await self.store.open()
         self.body_watch = BodyWatch()
         if self.works:
+            await self.store.purge()  # what somebody deleted who died on the way
             guard.install()
             keep_generators()
             if isinstance(self.clock, SystemClock):  # other clocks do not follow a thread's time

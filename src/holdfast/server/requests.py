@@ -110,11 +110,12 @@ class DecideByToken(BaseModel):
 class SteerRuns(RequestBody):
     """What to do to all runs that fit; at least one of the filters must be given."""
 
-    action: Literal["cancel", "terminate", "retry"]
+    action: Literal["cancel", "terminate", "retry", "delete"]
     workflow: Name | None = None
     status: list[Status] = Field(default=[])
     attributes: dict[Name, str | int | float | bool] = Field(default={}, max_length=20)
     parent: RunId | None = Field(default=None, description="children of this run")
+    created_before: float | None = Field(default=None, description="seconds since 1970, UTC")
     dry_run: bool = Field(default=False, description="only count them")
 
     model_config = ConfigDict(

@@ -374,6 +374,12 @@ class SteeredRuns(Reply):
     runs: list[str] = Field(description="the first hundred that fitted")
 
 
+class DeletedRuns(Reply):
+    """Runs that are not there any more."""
+
+    deleted: list[str] = Field(description="the run, and those that it had called")
+
+
 class UpdateShown(Reply):
     """An update of a run, and what was answered."""
 

@@ -129,12 +129,13 @@ async def list_runs(engine: TheEngine, query: Annotated[RunQuery, Query()]) -> R
 
 @router.post("/bulk", response_model=SteeredRuns)
 async def steer_runs(engine: TheEngine, body: SteerRuns) -> Response:
-    """Cancel, terminate or retry all runs that fit, some at a time."""
+    """Cancel, terminate, retry or delete all runs that fit, some at a time."""
     where = RunFilter(
         workflow=body.workflow,
         status=tuple(body.status),
         attributes=dict(body.attributes),
         parent_id=body.parent,
+        created_before=body.created_before,
     )
     if where == RunFilter():
         raise UsageError("no filter was given", hint="name a workflow, status, attribute or parent")

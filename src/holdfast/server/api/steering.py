@@ -1,4 +1,4 @@
-"""Steering runs: cancel, terminate, pause, resume, retry, fork, answer."""
+"""Steering runs: cancel, terminate, pause, resume, retry, fork, delete, answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.server.api.workflows import started_reply
 from holdfast.server.dependencies import TheEngine, TheRun
 from holdfast.server.replies import Json
 from holdfast.server.requests import Answer, ForkRun, Nothing
-from holdfast.server.schemas import ERRORS, EventSent, RunShown, Started
+from holdfast.server.schemas import ERRORS, DeletedRuns, EventSent, RunShown, Started
 from holdfast.server.strict_json import StrictRoute
 from holdfast.store.base import Created
 
@@ -67,6 +67,12 @@ async def retry(engine: TheEngine, run: TheRun, body: Nothing | None = None) -> 
     """Let a failed run go on from where it failed; what succeeded is not done again."""
     await engine.store.retry(run.id, engine.clock.now())
     return await _now(engine, run.id)
+
+
+@router.post("/delete", response_model=DeletedRuns)
+async def delete(engine: TheEngine, run: TheRun, body: Nothing | None = None) -> Response:
+    """Delete a run that has ended, with all that belongs to it and the children it has called."""
+    return Json({"deleted": await engine.store.delete(run.id, engine.clock.now())})
 
 
 @router.post("/fork", status_code=202, response_model=Started)

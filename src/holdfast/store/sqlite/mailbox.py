@@ -83,8 +83,9 @@ def open_wait(tx: Transaction, run_id: str, key: str, name: str, match: dict[str
     tx.execute(OPEN, (run_id, key, name, _lane(match), wanted))
     if name.startswith(END_OF):
         other = name.removeprefix(END_OF)
-        ended = "SELECT 1 FROM runs WHERE id = ? AND finished_at IS NOT NULL"
-        if tx.execute(ended, (other,)).fetchone():
+        # One that is not there will not end: who waits for it has to be told.
+        running = "SELECT 1 FROM runs WHERE id = ? AND finished_at IS NULL"
+        if tx.execute(running, (other,)).fetchone() is None:
             _post(tx, run_id, "ended", key, ref=other)
         return
     start = tx.execute(BEGIN_AFTER, (name, wanted, run_id)).fetchone()[0]
@@ -219,6 +220,11 @@ def _end_of(
     connection: sqlite3.Connection, run_id: str
 ) -> tuple[Event | None, CorruptEvent | None]:
     """How a run has ended; nothing if it has been retried since. Damage concerns one reader."""
+    if connection.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is None:
+        return None, CorruptEvent(
+            f"{run_id} is not there, or was deleted: its end can't be waited for",
+            hint="fork the run from before that wait, or cancel it",
+        )
     try:
         last = events.last_event(connection, run_id)
     except CorruptEvent as damaged:

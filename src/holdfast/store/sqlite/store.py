@@ -23,6 +23,7 @@ from holdfast.records.live import Published, UpdateRecord
 from holdfast.store.base import Append, Change, Claim, Created, Mail, NewRun, Page, RunFilter
 from holdfast.store.sqlite import (
     approvals,
+    deletion,
     events,
     journal,
     leases,
@@ -247,6 +248,16 @@ class SqliteStore:
     async def fork(self, new: NewRun, source: str, history: Sequence[Event]) -> Run:
         await self._write(lambda tx: run_control.fork(tx, new, source, history))
         return await self._existing(new.id)
+
+    async def delete(self, run_id: str, at: float) -> list[str]:
+        deleted = await self._write(lambda tx: deletion.delete(tx, run_id, at))
+        await self.purge()
+        return deleted
+
+    async def purge(self) -> None:
+        """Remove what is left of deleted runs, some at a time."""
+        while await self._read(lambda c: c.execute("SELECT 1 FROM deleted LIMIT 1").fetchone()):
+            await self._write(deletion.purge)
 
     # --- approvals, and what must begin once ---
 
