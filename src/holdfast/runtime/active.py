@@ -11,6 +11,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast.clock import Timer as ClockTimer
@@ -271,23 +272,20 @@ class ActiveRun:
 
     def _on_recorded(self, append: Append, error: HoldfastError | None) -> None:
         try:
-            self._recorded(append, error)
+            if self.gone:
+                return
+            if error is not None:
+                self._not_recorded(error)
+                return
+            self._unacknowledged.popleft()
+            for event in append.events:
+                if self.engine.settings.replay_always:
+                    self._journal.append(event)
+                self._tell(event)
         except BaseException as problem:
             if is_ctrl_c(problem):
                 raise
             self.broken(problem)
-
-    def _recorded(self, append: Append, error: HoldfastError | None) -> None:
-        if self.gone:
-            return
-        if error is not None:
-            self._not_recorded(error)
-            return
-        self._unacknowledged.popleft()
-        for event in append.events:
-            if self.engine.settings.replay_always:
-                self._journal.append(event)
-            self._tell(event)
 
     def _not_recorded(self, error: HoldfastError) -> None:
         if isinstance(error, LeaseLost):
@@ -337,19 +335,26 @@ class ActiveRun:
     # --- what the body asks for ---
 
     def _carry_on(self, execution: Execution) -> None:
-        # What was asked for and given up in one go is not begun at all.
-        given_up = set(map(id, execution.dropped)) & set(map(id, execution.issued))
-        for command in execution.issued:
-            if id(command) not in given_up:
-                self._open(command)
+        issued, dropped = execution.issued, execution.dropped
+        if dropped:
+            # What was asked for and given up in one go is not begun at all.
+            given_up = set(map(id, dropped)) & set(map(id, issued))
+            issued = [command for command in issued if id(command) not in given_up]
+            dropped = [command for command in dropped if id(command) not in given_up]
+        for command in issued:
+            self._open(command)
         execution.issued.clear()
-        for command in execution.dropped:
-            if id(command) not in given_up:
-                self._drop(command)
+        for command in dropped:
+            self._drop(command)
         execution.dropped.clear()
         if execution.outcome is not None:
             self._end(execution)
         self.engine.settled(self)
+
+    @cached_property
+    def step_timeout(self) -> float | None:
+        """The limit of each attempt of its steps that have none of their own."""
+        return self.engine.step_timeout(self.workflow)
 
     def _open(self, command: Command) -> None:
         if isinstance(command, Webhook):
@@ -678,8 +683,10 @@ class ActiveRun:
         self.record(RUN_STUCK, facts=json.dumps(facts))
 
     def _pause_if_quiet(self) -> None:
+        if not self._pausing:  # asked after every event
+            return
         quiet = not self._busy and self._all_written
-        if self._pausing and quiet and not self.gone and not self._last_word:
+        if quiet and not self.gone and not self._last_word:
             self._last_word = True
             self._stop_work()
             self.record(RUN_PAUSED, facts=json.dumps({"held": [event.seq for event in self._held]}))

@@ -230,9 +230,10 @@ class Signature:
             for name, value in values.items():  # again, one by one, to name the guilty one
                 codec_for(self._types[name]).encode(value, f"$.{name}", limit)
             raise
-        inexact = [name for name in self._inexact if type(values[name]) not in _PLAIN]
-        if inexact:
-            self._check(values, inexact, text)
+        if self._inexact:
+            inexact = [name for name in self._inexact if type(values[name]) not in _PLAIN]
+            if inexact:
+                self._check(values, inexact, text)
         return text
 
     def _check(self, values: dict[str, Any], names: list[str], text: bytes) -> None:
@@ -269,6 +270,8 @@ class Signature:
         except CodecError as error:
             expected = f"expected {self.name}{self._signature}"
             raise CodecError(error.message, hint=expected) from error
+        if self._positional:
+            return tuple([getattr(record, name) for name in self._positional]), {}
         positional: list[Any] = []
         named: dict[str, Any] = {}
         for parameter in self._signature.parameters.values():

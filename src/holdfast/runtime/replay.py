@@ -49,7 +49,7 @@ from holdfast.runtime.commands import (
 )
 from holdfast.runtime.continuation import ContinueAsNew
 from holdfast.runtime.definitions import Step, Workflow
-from holdfast.runtime.history import History, is_mark
+from holdfast.runtime.history import History
 from holdfast.runtime.loop import WorkflowLoop, WorkflowTask, WorkflowTimer
 from holdfast.runtime.watchdog import BodyWatch
 from holdfast.session import Caller, set_caller
@@ -163,19 +163,21 @@ class Execution:
     def deliver(self, event: Event, held: Sequence[Event] = ()) -> None:
         """Hand a completion that has just been recorded to the body; for a cancellation, with
         those that were held back until then."""
-        self.history.held.update(each.seq for each in held)
-        for each in (*held, event):
-            self._hand_over(each)
+        if held:
+            self.history.held.update(each.seq for each in held)
+            for each in held:
+                self._hand_over(each)
+        self._hand_over(event)
         self._check_blocked_for_good()
 
     def _hand_over(self, event: Event) -> None:
         self.loop.advance(event.at)
-        if is_mark(event):
-            self.context = run_context.after(self.context, event)
-        elif event.type == CANCEL_REQUESTED:
+        if event.type == CANCEL_REQUESTED:
             self._cancel()
-        else:
+        elif event.key:
             self._complete(event)
+        else:
+            self.context = run_context.after(self.context, event)
         if event.seq not in self.history.held:
             self._run()
 
