@@ -25,6 +25,7 @@ from holdfast import (
     step_context,
     wait_for_event,
     workflow,
+    write_stream,
 )
 from holdfast.records import STEP_RETRYING
 from holdfast.testing import Harness
@@ -360,6 +361,7 @@ def beats() -> tuple[str, int]:
     async def nested() -> str:
         await asyncio.to_thread(step_context().heartbeat)
         step_context().heartbeat()
+        await write_stream("from a thread")
         return step_context().idempotency_key
 
     key = asyncio.run(nested())
@@ -381,6 +383,7 @@ async def test_a_step_in_a_thread_can_use_its_context(harness: Harness):
     run = await start(flow)
     key, attempt = await run.result()
     assert key.startswith(run.id) and attempt == 1
+    assert [piece async for piece in run.stream()] == ["from a thread"]
 
 
 async def test_a_step_without_a_limit_has_its_workflows_or_the_settings():

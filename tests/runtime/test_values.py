@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from holdfast import CodecError, RunFailed, Settings, start, step, workflow
+from holdfast import CodecError, RunFailed, Settings, continue_as_new, start, step, workflow
 from holdfast.runtime.codec import Signature, codec_for
 from holdfast.testing import Harness
 
@@ -226,9 +226,26 @@ async def passes(length: int) -> int:
     return await length_of("z" * length)
 
 
-@pytest.mark.parametrize("flow", [returns, passes])
+@workflow
+async def starts(length: int) -> str:
+    return (await (await start(takes, "s" * length)).result())[:1]
+
+
+@workflow
+async def takes(text: str) -> str:
+    return text[:1]
+
+
+@workflow
+async def goes_on(length: int, text: str = "") -> str:
+    if not text:
+        continue_as_new(length, "c" * length)
+    return "c"
+
+
+@pytest.mark.parametrize("flow", [returns, passes, starts, goes_on])
 async def test_the_limit_of_payloads_holds_for_results_of_runs_and_arguments(flow: Any):
     async with Harness(settings=Settings(max_payload=1_000)):
         with pytest.raises(RunFailed, match="more than the limit of 1,000"):
             await (await start(flow, 2_000)).result()
-        assert await (await start(flow, 500)).result() in ("y" * 500, 500)
+        assert await (await start(flow, 500)).result() in ("y" * 500, 500, "s", "c")

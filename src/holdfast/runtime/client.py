@@ -270,13 +270,14 @@ async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) 
         raise UsageError(f"{workflow!r} is no workflow", hint="mark it with @workflow")
     result = workflow.signature.result
     lane = workflow.lane(args, kwargs)
-    if execution() is None:
+    body = execution()
+    if body is None:
         engine = await current_engine()
         limit = engine.settings.max_payload
         input = workflow.signature.encode_arguments(args, kwargs, limit)
         created = await engine.create(_new_run(engine, workflow, input, lane))
         return RunHandle(created.run.id, result)
-    input = workflow.signature.encode_arguments(args, kwargs)
+    input = workflow.signature.encode_arguments(args, kwargs, body.max_payload)
     options = workflow.start_options
     request = {
         "workflow": workflow.name,

@@ -29,4 +29,4 @@ def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
     >>> continue_as_new(cursor=cursor)
     """
     body = required("continue_as_new")
-    raise ContinueAsNew(body.workflow.signature.encode_arguments(args, kwargs))
+    raise ContinueAsNew(body.workflow.signature.encode_arguments(args, kwargs, body.max_payload))

@@ -112,7 +112,7 @@ class Execution:
         watch: BodyWatch | None = None,
     ) -> None:
         self.workflow = workflow
-        self._max_payload = max_payload
+        self.max_payload = max_payload
         self.history = History(journal)
         self.run_id = journal[0].run_id
         self.issued: list[Command] = []
@@ -280,7 +280,7 @@ class Execution:
         if error is None:
             try:
                 signature, result = self.workflow.signature, self._root.result()
-                return Completed(signature.encode_result(result, self._max_payload))
+                return Completed(signature.encode_result(result, self.max_payload))
             except HoldfastError as unstorable:
                 error = unstorable
         origins = failures.chain(error)
@@ -345,7 +345,7 @@ class Execution:
     async def call_step(
         self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        value = step.signature.encode_arguments(args, kwargs, self._max_payload)
+        value = step.signature.encode_arguments(args, kwargs, self.max_payload)
         return await self._await(
             StepCall(key=self.next_key(), name=step.name, value=value, step=step)
         )
@@ -408,7 +408,7 @@ class Execution:
     ) -> Any:
         """Run a child and wait for it. Its id comes from ours: asked twice, it is created once."""
         key = self.next_key()
-        input = workflow.signature.encode_arguments(args, kwargs, self._max_payload)
+        input = workflow.signature.encode_arguments(args, kwargs, self.max_payload)
         child_id = derived_id("run", self.run_id, key)
         command = Child(key=key, name=workflow.name, value=input)
         command.result = workflow.signature.result

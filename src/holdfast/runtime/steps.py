@@ -170,7 +170,11 @@ class StepWork:
             self._loop.call_soon_threadsafe(told, self._command, name, data)
 
     async def _write(self, stream: str, data: bytes) -> None:
-        await self._run.write_chunk(stream, data, self._command.key, self._attempts)
+        writing = self._run.write_chunk(stream, data, self._command.key, self._attempts)
+        if asyncio.get_running_loop() is self._loop:
+            await writing
+        else:  # a loop of the step's own, in a thread: the store belongs to the worker's
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(writing, self._loop))
 
     # --- its end ---
 
