@@ -52,3 +52,17 @@ def test_many_runs_are_steered_by_a_filter(holdfast: Holdfast) -> None:
     assert (counted["matched"], counted["done"]) == (2, 0)
     assert "2 of 2 runs" in holdfast("runs", "bulk", "cancel", "--workflow", "till").err
     assert {holdfast.show(run)["status"] for run in runs} == {"cancelled"}
+
+
+def test_runs_that_have_ended_are_deleted(holdfast: Holdfast) -> None:
+    runs = [holdfast.detached("till") for _ in range(3)]
+    refused = holdfast("runs", "delete", runs[0], "--json")
+    assert (refused.code, refused.error["kind"]) == (3, "Refused")
+    holdfast("runs", "bulk", "cancel", "--workflow", "till")
+    assert holdfast("runs", "delete", runs[0], "--json").json == {"deleted": [runs[0]]}
+    assert holdfast("runs", "show", runs[0]).code == 3
+    chosen = ("runs", "bulk", "delete", "--workflow", "till", "--older-than")
+    assert "0 of 0 runs" in holdfast(*chosen, "1h").err
+    assert "would concern 2 runs" in holdfast(*chosen, "0s", "--dry-run").err
+    assert "2 of 2 runs" in holdfast(*chosen, "0s").err
+    assert holdfast("runs", "list", "--json").json["runs"] == []

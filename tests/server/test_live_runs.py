@@ -89,3 +89,21 @@ async def test_many_runs_are_steered_by_a_filter(server: Server) -> None:
     for run in runs:
         await ended(server, run, "cancelled")
     assert (await server.post("/api/runs/bulk", {"action": "retry"})).status == 400
+
+
+async def test_runs_that_have_ended_are_deleted(server: Server) -> None:
+    runs = [await started(server, "till") for _ in range(3)]
+    refused = await server.post(f"/api/runs/{runs[0]}/delete")
+    assert refused.status == 409, refused.text
+    await server.post("/api/runs/bulk", {"action": "terminate", "workflow": "till"})
+    for run in runs:
+        await ended(server, run, "cancelled")
+    gone = shaped(await server.post(f"/api/runs/{runs[0]}/delete"), run_schemas.DeletedRuns)
+    assert gone["deleted"] == [runs[0]]
+    assert (await server.get(f"/api/runs/{runs[0]}")).status == 404
+    assert (await server.post(f"/api/runs/{runs[0]}/delete")).status == 404
+    body = {"action": "delete", "workflow": "till", "created_before": 1e9}
+    assert (await server.post("/api/runs/bulk", body)).json["matched"] == 0
+    body["created_before"] = 1e10
+    assert (await server.post("/api/runs/bulk", body)).json["done"] == 2
+    assert (await server.get(f"/api/runs/{runs[1]}")).status == 404
