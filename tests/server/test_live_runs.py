@@ -98,7 +98,7 @@ async def test_runs_that_have_ended_are_deleted(server: Server) -> None:
     await server.post("/api/runs/bulk", {"action": "terminate", "workflow": "till"})
     for run in runs:
         await ended(server, run, "cancelled")
-    gone = shaped(await server.post(f"/api/runs/{runs[0]}/delete"), run_schemas.DeletedRuns)
+    gone = shaped(await server.post(f"/api/runs/{runs[0]}/delete"), schemas.DeletedRuns)
     assert gone["deleted"] == [runs[0]]
     assert (await server.get(f"/api/runs/{runs[0]}")).status == 404
     assert (await server.post(f"/api/runs/{runs[0]}/delete")).status == 404
