@@ -2,7 +2,7 @@
 
 The names are listed once, in the package's `__init__.pyi`: type checkers and editors read them
 there, and so does `lazily`. A stub holds `from module import Name as Name` and nothing that has to
-be executed. See decision 0011 for why this is not the `lazy_loader` package.
+be executed. See decision 0014 for why this is not the `lazy_loader` package.
 """
 
 from __future__ import annotations
