@@ -122,7 +122,8 @@ class SqliteStore:
         try:
             self._database.write(operation).result()
         finally:
-            self._tell_others()
+            if self._wake is not None:
+                self._wake.tell_from_thread()
 
     async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         if self._writer is None:

@@ -73,11 +73,19 @@ class Wake:
         if self._pending is None:
             self._pending = self._loop.call_later(QUIET_SECONDS, self._send)
 
+    def tell_from_thread(self) -> None:
+        """Wake them at once, from another thread: the loop may be held up."""
+        for path in self._list_others():
+            self._knock(path)
+
+    def _list_others(self) -> list[Path]:
+        return [path for path in self._folder.glob(f"*{SUFFIX}") if path != self._path]
+
     def _send(self) -> None:
         self._pending = None
         now = self._loop.time()
         if now - self._listed_at > REFRESH_SECONDS:
-            self._others = [p for p in self._folder.glob(f"*{SUFFIX}") if p != self._path]
+            self._others = self._list_others()
             self._listed_at = now
         for path in self._others:
             self._knock(path)
@@ -90,7 +98,7 @@ class Wake:
 
     def dead(self) -> list[str]:
         """Names of the processes that left a socket behind but are gone."""
-        others = [path for path in self._folder.glob(f"*{SUFFIX}") if path != self._path]
+        others = self._list_others()
         return [path.name.removesuffix(SUFFIX) for path in others if _is_unbound(path)]
 
     def forget(self, names: Iterable[str]) -> None:
