@@ -240,13 +240,13 @@ def watch_answers(watch: Any) -> None:
     """Call `watch` with every append and what came of it, just before its run is told."""
     from holdfast.runtime.active import ActiveRun
 
-    recorded = ActiveRun._recorded
+    recorded = ActiveRun._on_recorded
 
     def watched(self: Any, append: Any, error: Any) -> None:
         watch(append, error)
         recorded(self, append, error)
 
-    ActiveRun._recorded = watched
+    ActiveRun._on_recorded = watched
 
 
 if __name__ == "__main__":
