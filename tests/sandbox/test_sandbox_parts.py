@@ -200,7 +200,7 @@ def test_cgroups_of_version_2_are_made_beside_our_own_with_limits_handed_down(
     inside = parent / "sbx_1"
     assert (inside / "memory.max").read_text() == str(64 << 20)
     assert (inside / "memory.swap.max").read_text() == "0"
-    assert (inside / "pids.max").read_text() == "12" and (
+    assert (inside / "pids.max").read_text() == "13" and (  # and our three
         inside / "cpu.max"
     ).read_text() == "50000 100000"
     (inside / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")

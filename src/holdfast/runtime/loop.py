@@ -298,10 +298,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         ]
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        error = context.get("exception")
+        error: BaseException | None = context.get("exception")
         if "task" in context or "future" in context:
             return  # a task's error is found by `unretrieved`, at a moment that replays
-        if isinstance(error, BaseException):
+        if error is not None:
             self.problems.append(error)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:

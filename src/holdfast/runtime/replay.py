@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from holdfast.errors import CodecError, HoldfastError, NonDeterminismError, RunError
 from holdfast.ids import derived_id
@@ -273,9 +273,10 @@ class Execution:
             error = self._root.exception()
         except asyncio.CancelledError:
             return Cancelled()
-        if error is None or isinstance(error, ContinueAsNew):
-            error = self.loop.unretrieved() or error
-        if isinstance(error, ContinueAsNew):
+        if error is None or _continues(error):
+            forgotten = self.loop.unretrieved()
+            error = error if forgotten is None else forgotten
+        if error is not None and _continues(error):
             return Continued(error.input)
         if error is None:
             try:
@@ -461,3 +462,8 @@ class Execution:
         if path not in self._random:
             self._random[path] = random.Random(f"{self._seed}\n{path}")  # noqa: S311
         return self._random[path]
+
+
+def _continues(error: BaseException) -> TypeGuard[ContinueAsNew]:
+    # By its type: isinstance also asks the error itself, which may raise.
+    return issubclass(type(error), ContinueAsNew)

@@ -1,5 +1,13 @@
 """The public names of this package and where each is defined; `holdfast.lazy` reads this file."""
 
+from holdfast.errors import (
+    CommandNotStarted as CommandNotStarted,
+    SandboxError as SandboxError,
+    SandboxFileError as SandboxFileError,
+    SandboxGone as SandboxGone,
+    SandboxUnavailable as SandboxUnavailable,
+    SourceError as SourceError,
+)
 from holdfast.sandbox.base import Isolation as Isolation
 from holdfast.sandbox.command import Command as Command, Output as Output
 from holdfast.sandbox.host import Host as Host, default_host as default_host
