@@ -9,7 +9,7 @@ import asyncio
 
 from holdfast.errors import BudgetExceeded
 from holdfast.gateway import Gateway, GatewayConfig, generate_text
-from holdfast.store.sqlite.ledger import SqliteLedger
+from holdfast.store import opener
 
 CONFIG = {
     "budgets": [{"per": "day", "usd": "0.02"}],
@@ -18,7 +18,7 @@ CONFIG = {
 
 
 async def main() -> None:
-    gateway = Gateway(GatewayConfig.from_dict(CONFIG), ledger=SqliteLedger(":memory:"))
+    gateway = Gateway(GatewayConfig.from_dict(CONFIG), ledger=opener.ledger(":memory:"))
     for number in range(1, 100):
         try:
             reply = await generate_text(

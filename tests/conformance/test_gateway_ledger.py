@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.errors import BudgetExceeded, CallMismatch
 from holdfast.gateway.keys import create_key, hash_secret
-from holdfast.gateway.ledger import Ledger
 from holdfast.records.calls import CallEnd, CallStart, ProviderAttempt, SpendLimit
-from holdfast.store.sqlite.ledger import Begun, Earlier, SqliteLedger
+from holdfast.store.ledger import Begun, Earlier, Ledger
+from holdfast.store.sqlite.ledger import SqliteLedger
 
 
 @pytest.fixture(params=["file", "memory"])

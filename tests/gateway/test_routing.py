@@ -28,8 +28,9 @@ from holdfast.gateway.limits import Circuit
 from holdfast.gateway.providers import resolve_providers
 from holdfast.gateway.reply import Usage
 from holdfast.gateway.scripted import Fail, Say, ScriptedModel
+from holdfast.store.ledger import Rate
 from holdfast.store.sqlite.ledger import SqliteLedger
-from holdfast.store.sqlite.ledger_rates import Rate, taken
+from holdfast.store.sqlite.ledger_rates import taken
 from holdfast.testing.providers import FakeProvider
 
 QUICK = {"attempts": 2, "base": 0.01, "cap": 0.2}

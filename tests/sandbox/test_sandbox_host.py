@@ -19,7 +19,7 @@ from holdfast.sandbox import AllowedHost, Ended, Host, Sandbox
 from holdfast.sandbox.spec import Limits, Spec
 from holdfast.session import Caller, CurrentStep, set_caller
 from holdfast.store.sqlite import sandbox_rows
-from holdfast.store.sqlite.sandbox_writer import SandboxWriter
+from holdfast.store.sqlite.sandbox_writer import SqliteSandboxWriter
 from sandbox.support import create, observed, require, serving, shared_host, until
 
 
@@ -314,7 +314,7 @@ def test_old_records_are_dropped_as_configured_or_asked(
     box = SandboxRecord(
         "sbx_1", "namespace", "-", "python", long_ago, 60.0, 1.0, 1 << 30, 1 << 29, 9, (), None
     )
-    writer = SandboxWriter(tmp_path / "a.db")
+    writer = SqliteSandboxWriter(tmp_path / "a.db")
     writer.put(lambda c, owner: sandbox_rows.add_sandbox(c, owner, box))
     over = replace(box, stopped_at=long_ago, stopped_because="stopped")
     writer.put(lambda c, _: sandbox_rows.stop_sandbox(c, over))

@@ -26,7 +26,8 @@ from holdfast.errors import RunCancelled, RunFailed
 from holdfast.records.sandboxes import PROCESS_DIED
 from holdfast.sandbox import AllowedHost, Host, Network, Sandbox, StoreObserver
 from holdfast.sandbox.entries import TAIL, shown, tail
-from holdfast.store.sqlite.sandboxes import SandboxFilter, SandboxRecords
+from holdfast.store.sandboxes import SandboxFilter
+from holdfast.store.sqlite.sandboxes import SqliteSandboxRecords
 from sandbox.support import serving, shared_host, until
 
 SECRET = "Bearer 5e5a-not-for-the-record"
@@ -99,7 +100,7 @@ async def test_a_sandbox_and_its_commands_are_on_record_against_run_and_step(
         id, said = await run.result()
         assert said == "new\n"  # it lived on from step to step
         await until(lambda: id not in host.sandboxes)  # and not longer than its run
-    records = SandboxRecords(path)
+    records = SqliteSandboxRecords(path)
     (box,) = (await records.list(SandboxFilter(run_id=run.id))).sandboxes
     assert (box.id, box.workflow, box.step) == (id, "keeps_one_over_two_steps", "begin")
     assert box.stopped_because == "its run ended"
@@ -131,7 +132,7 @@ async def test_a_run_that_ended_has_no_sandbox(host: Host, tmp_path: Path, how: 
             with pytest.raises(RunCancelled):
                 await run.result()
         await until(lambda: run.id not in host.runs())
-    records = SandboxRecords(tmp_path / "a.db")
+    records = SqliteSandboxRecords(tmp_path / "a.db")
     (box,) = (await records.list()).sandboxes
     assert box.stopped_because == "its run ended"
     await records.close()
@@ -207,7 +208,7 @@ async def test_a_cancelled_step_takes_its_sandbox_and_command_along(
     path = tmp_path / "a.db"
     async with open_engine(path):
         run = await start(gives_up)
-        records = SandboxRecords(path)
+        records = SqliteSandboxRecords(path)
         while not (await records.commands(run_id=run.id)).commands:
             await asyncio.sleep(0.01)
         await send_event("enough", run=run.id)
@@ -264,7 +265,7 @@ async def test_a_sandbox_left_by_a_plain_function_step_is_stopped_too(
 ) -> None:
     """Its event loop is gone by then."""
     id = (await in_a_process(LEFT_BY_A_THREAD, 0, sandbox_state, str(tmp_path / "a.db"))).strip()
-    records = SandboxRecords(tmp_path / "a.db")
+    records = SqliteSandboxRecords(tmp_path / "a.db")
     box = await records.get(id)
     assert box is not None and box.stopped_because == "its run ended"
     await records.close()
@@ -290,7 +291,7 @@ async def test_the_variable_names_a_store_that_is_not_open(
     for observer in host.observers:
         if isinstance(observer, StoreObserver):
             await asyncio.to_thread(observer.flush)
-    records = SandboxRecords(tmp_path / "named.db")
+    records = SqliteSandboxRecords(tmp_path / "named.db")
     box = await records.get(sandbox.id)
     assert box is not None
     assert (box.run_id, box.source, box.stopped_because) == (None, str(tmp_path), "stopped")
@@ -305,7 +306,7 @@ async def test_what_the_command_line_runs_is_recorded_where_the_variable_says(
     words = ["sandbox", "run", "--backend", "namespace", "--", "echo", "hi"]
     said = await in_a_process(main, 0, sandbox_state, *words, HOLDFAST_STORE=str(path))
     assert said == "hi\n"
-    records = SandboxRecords(path)
+    records = SqliteSandboxRecords(path)
     (box,) = (await records.list()).sandboxes
     (command,) = (await records.commands(sandbox_id=box.id)).commands
     assert (command.argv, command.stdout_tail) == (("echo", "hi"), "hi\n")
@@ -320,7 +321,7 @@ async def test_a_sandbox_that_outlives_its_store_is_recorded_to_its_end(
         sandbox = await make()
     async with open_engine(tmp_path / "b.db"):
         await sandbox.shell("true")
-        records = SandboxRecords(tmp_path / "a.db")
+        records = SqliteSandboxRecords(tmp_path / "a.db")
         alive = await records.get(sandbox.id)
         assert alive is not None and alive.live  # not taken for dead: its process lives
         await sandbox.stop("enough")
@@ -343,7 +344,7 @@ async def test_of_much_output_the_end_is_kept_and_the_rest_counted(
                 "python", "-c", "print('x' * 3_000_000 + 'z')", max_output="1mb"
             )
             await noisy.wait()
-    records = SandboxRecords(tmp_path / "a.db")
+    records = SqliteSandboxRecords(tmp_path / "a.db")
     first, second = (await records.commands(sandbox_id=sandbox.id)).commands
     assert first.stdout_bytes == 200_004
     assert first.stdout_tail.startswith("é") and first.stdout_tail.endswith("éend\n")
@@ -397,7 +398,7 @@ async def test_attempts_to_reach_the_network_are_on_record_and_added_headers_are
             run = await start(reaches_out)
             id, said = await run.result()
             assert SECRET in said  # it was sent; this server echoes it back
-    records = SandboxRecords(path)
+    records = SqliteSandboxRecords(path)
     attempts = (await records.egress(run_id=run.id)).attempts
     assert [(a.host, a.allowed) for a in attempts] == [
         ("api.example", True),
@@ -443,7 +444,7 @@ async def test_what_a_process_had_running_is_closed_in_the_records_however_it_en
     code = -9 if how == "killed" else 0
     said = await in_a_process(ABANDONED, code, sandbox_state, str(path), how)
     id, command_id = said.split()
-    records = SandboxRecords(path)
+    records = SqliteSandboxRecords(path)
     box, command = await records.get(id), await records.command(command_id)
     assert box is not None and command is not None
     if how == "killed":

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.sqlite.changes import NAMES, ChangeDetector, mark
+from holdfast.store.inspection import CHANGE_KINDS
+from holdfast.store.sqlite.changes import KINDS, SqliteChangeDetector, mark
 from seeding import Seed
 
 
@@ -22,8 +23,8 @@ def seed(tmp_path: Path) -> Iterator[Seed]:
 
 
 @pytest.fixture
-def detector(seed: Seed) -> Iterator[ChangeDetector]:
-    made = ChangeDetector(seed.path)
+def detector(seed: Seed) -> Iterator[SqliteChangeDetector]:
+    made = SqliteChangeDetector(seed.path)
     made.look()
     yield made
     made.close()
@@ -78,14 +79,14 @@ END = {
 
 
 @pytest.mark.parametrize("kind", BEGIN)
-def test_a_begin_is_seen_once(seed: Seed, detector: ChangeDetector, kind: str) -> None:
+def test_a_begin_is_seen_once(seed: Seed, detector: SqliteChangeDetector, kind: str) -> None:
     BEGIN[kind](seed, "run_1")
     assert detector.look() == {kind: {"run_1"}}
     assert detector.look() == {}
 
 
 @pytest.mark.parametrize("kind", END)
-def test_an_end_is_seen_once(seed: Seed, detector: ChangeDetector, kind: str) -> None:
+def test_an_end_is_seen_once(seed: Seed, detector: SqliteChangeDetector, kind: str) -> None:
     BEGIN[kind](seed, "run_1")
     detector.look()
     seed.connection.execute(END[kind])
@@ -94,7 +95,7 @@ def test_an_end_is_seen_once(seed: Seed, detector: ChangeDetector, kind: str) ->
 
 
 def test_a_call_that_began_and_ended_between_two_looks_is_seen(
-    seed: Seed, detector: ChangeDetector
+    seed: Seed, detector: SqliteChangeDetector
 ) -> None:
     run = seed.run("flow", 1.0, {})
     detector.look()
@@ -104,7 +105,9 @@ def test_a_call_that_began_and_ended_between_two_looks_is_seen(
     assert detector.look() == {"calls": {run.id}}
 
 
-def test_a_call_that_is_under_way_is_seen_to_end(seed: Seed, detector: ChangeDetector) -> None:
+def test_a_call_that_is_under_way_is_seen_to_end(
+    seed: Seed, detector: SqliteChangeDetector
+) -> None:
     seed.call("a/b", seed.now, 1.0, (1, 1), 0.1)
     seed.connection.execute("UPDATE calls SET status = 'started', run_id = 'run_1'")
     detector.look()
@@ -113,7 +116,7 @@ def test_a_call_that_is_under_way_is_seen_to_end(seed: Seed, detector: ChangeDet
 
 
 def test_a_worker_that_comes_or_goes_is_seen_but_not_its_lease(
-    seed: Seed, detector: ChangeDetector
+    seed: Seed, detector: SqliteChangeDetector
 ) -> None:
     seed.worker(1, "here", 1.0)
     assert detector.look() == {"workers": {None}}
@@ -124,7 +127,7 @@ def test_a_worker_that_comes_or_goes_is_seen_but_not_its_lease(
 
 
 def test_only_what_another_connection_wrote_is_a_change(
-    seed: Seed, detector: ChangeDetector
+    seed: Seed, detector: SqliteChangeDetector
 ) -> None:
     assert not detector.has_changed()
     seed.worker(1, "here", 1.0)
@@ -133,12 +136,14 @@ def test_only_what_another_connection_wrote_is_a_change(
     assert not detector.has_changed()
 
 
-def test_events_of_the_log_are_no_touch(seed: Seed, detector: ChangeDetector) -> None:
+def test_events_of_the_log_are_no_touch(seed: Seed, detector: SqliteChangeDetector) -> None:
     seed.run("flow", 1.0, {}).step("work", {}, 1, 1.0)
     assert detector.look() == {}
 
 
-def test_rows_that_were_numbered_anew_hide_nothing(seed: Seed, detector: ChangeDetector) -> None:
+def test_rows_that_were_numbered_anew_hide_nothing(
+    seed: Seed, detector: SqliteChangeDetector
+) -> None:
     for _ in range(3):
         an_attempt(seed, "run_1")
     detector.look()
@@ -160,7 +165,7 @@ def test_a_mark_is_another_whenever_something_was_touched(seed: Seed) -> None:
 
 
 def test_a_look_at_a_store_that_rests_reads_no_table(
-    seed: Seed, detector: ChangeDetector, monkeypatch: pytest.MonkeyPatch
+    seed: Seed, detector: SqliteChangeDetector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     assert isinstance(detector._connection, sqlite3.Connection)
@@ -170,4 +175,8 @@ def test_a_look_at_a_store_that_rests_reads_no_table(
     assert asked == ["PRAGMA data_version"] * 3
     seed.worker(1, "here", 1.0)
     detector.look()
-    assert len(asked) > 4 + len(NAMES)
+    assert len(asked) > 4 + len(CHANGE_KINDS)
+
+
+def test_the_kinds_that_are_told_are_those_that_are_looked_for() -> None:
+    assert tuple(kind.name for kind in KINDS) == CHANGE_KINDS

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import StoreError
 from holdfast.ids import new_id
+from holdfast.store.inspection import View
 from holdfast.store.sqlite import call_views, journal_views, queries, schema, worker_views
-from holdfast.store.sqlite.inspection import Inspection
+from holdfast.store.sqlite.database import Database
+from holdfast.store.sqlite.inspection import SqliteInspection
 from holdfast.store.sqlite.run_views import (
     RunQuery,
     counts,
@@ -279,7 +282,7 @@ def test_who_waits_for_a_worker_is_told(seed: Seed) -> None:
     worker = seed.worker(1, "here", 100)
     held = seed.run("report", 60, {})
     held.begin(worker)
-    found = worker_views.state(seed.connection, seed.now)
+    found = worker_views.state(seed.connection, seed.path, seed.now)
     (due,) = [each for each in found.due if each.workflow == "order"]
     assert (due.runs, due.since, due.next_at) == (1, seed.now - 30, seed.now + 500)
     assert [(each.worker.id, [run.id for run in each.runs]) for each in found.workers] == [
@@ -290,20 +293,25 @@ def test_who_waits_for_a_worker_is_told(seed: Seed) -> None:
 async def test_a_question_cannot_write_and_sees_one_moment(seed: Seed) -> None:
     seed.run("order", 60, {})
     seed.connection.execute("COMMIT")
-    reader = Inspection(seed.path)
+    reader = SqliteInspection(seed.path)
     try:
 
-        def ask(connection: sqlite3.Connection) -> tuple[Any, Any]:
-            before = counts(connection)
+        def ask(view: View) -> tuple[Any, Any]:
+            before = view.state(seed.now).counts
             seed.connection.execute("BEGIN")
             seed.run("order", 1, {})
             seed.connection.execute("COMMIT")
-            return before, counts(connection)
+            return before, view.state(seed.now).counts
 
         before, after = await reader.ask(ask)
         assert before == after == {"order": {"pending": 1}}
-        assert await reader.ask(counts) == {"order": {"pending": 2}}
-        with pytest.raises(Exception, match=r"can't be written|readonly"):
-            await reader.ask(lambda c: c.execute("DELETE FROM runs"))
+        now = await reader.ask(lambda view: view.state(seed.now).counts)
+        assert now == {"order": {"pending": 2}}
     finally:
         reader.close()
+    database = Database.open(seed.path)
+    try:
+        with pytest.raises(StoreError, match=r"can't be written|readonly"):
+            database.read(lambda c: c.execute("DELETE FROM runs")).result()
+    finally:
+        database.close()

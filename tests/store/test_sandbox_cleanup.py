@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
+from holdfast.store.sandboxes import Dropped
 from holdfast.store.sqlite import sandbox_rows
-from holdfast.store.sqlite.sandbox_cleanup import Dropped, prune_store
-from holdfast.store.sqlite.sandbox_writer import SandboxWriter
+from holdfast.store.sqlite.sandbox_cleanup import prune_store
+from holdfast.store.sqlite.sandbox_writer import SqliteSandboxWriter
 from holdfast.store.sqlite.schema import connect
 
 NOW = datetime.now(UTC)
@@ -94,7 +95,7 @@ def test_a_process_that_records_drops_what_is_too_old_by_itself(tmp_path: Path) 
     add(path, "sbx_new", 5, 5)
     attempt = EgressRecord("sbx_new", NOW, "b.test", 1, False, "no")
     for keep, kept in ((None, ["sbx_new", "sbx_old"]), (30 * DAY, ["sbx_new"])):
-        writer = SandboxWriter(path, keep=keep)
+        writer = SqliteSandboxWriter(path, keep=keep)
         writer.put(lambda c, _: sandbox_rows.add_egress(c, attempt))
         writer.close()
         assert left(path)["sandboxes"] == kept

@@ -16,9 +16,10 @@ import pytest
 
 from holdfast.errors import StoreError, UsageError
 from holdfast.records.sandboxes import PROCESS_DIED, CommandRecord, EgressRecord, SandboxRecord
+from holdfast.store.sandboxes import SandboxFilter
 from holdfast.store.sqlite import sandbox_rows
-from holdfast.store.sqlite.sandbox_writer import SandboxWriter
-from holdfast.store.sqlite.sandboxes import SandboxFilter, SandboxRecords
+from holdfast.store.sqlite.sandbox_writer import SqliteSandboxWriter
+from holdfast.store.sqlite.sandboxes import SqliteSandboxRecords
 from holdfast.store.sqlite.schema import connect, migrations, statements
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -72,7 +73,7 @@ ATTEMPT = EgressRecord(
 
 
 def write(path: Path, *operations: object) -> None:
-    writer = SandboxWriter(path)
+    writer = SqliteSandboxWriter(path)
     for operation in operations:
         writer.put(operation)  # pyright: ignore[reportArgumentType]
     writer.close()
@@ -103,7 +104,7 @@ async def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
         lambda c, _: sandbox_rows.add_egress(c, ATTEMPT),
         lambda c, _: sandbox_rows.stop_sandbox(c, stopped),
     )
-    records = SandboxRecords(tmp_path / "a.db")
+    records = SqliteSandboxRecords(tmp_path / "a.db")
     assert await records.get("sbx_1") == stopped
     assert (await records.list()).sandboxes == [stopped]
     assert await records.command("cmd_1") == ENDED
@@ -126,13 +127,13 @@ async def test_sandboxes_are_listed_newest_first_by_page_run_and_state(tmp_path:
         for n in range(7)
     ]
     stopped = [replace(b, stopped_at=NOON, stopped_because="x") for b in boxes[:3]]
-    writer = SandboxWriter(path)
+    writer = SqliteSandboxWriter(path)
     for box in boxes:
         writer.put(lambda c, owner, box=box: sandbox_rows.add_sandbox(c, owner, box))
     for box in stopped:
         writer.put(lambda c, _, box=box: sandbox_rows.stop_sandbox(c, box))
     writer.flush()
-    records = SandboxRecords(path)
+    records = SqliteSandboxRecords(path)
     seen: list[str] = []
     cursor = None
     while True:
@@ -156,7 +157,7 @@ async def test_sandboxes_are_listed_newest_first_by_page_run_and_state(tmp_path:
 
 async def test_commands_are_found_by_sandbox_run_and_step_in_order(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
-    writer = SandboxWriter(path)
+    writer = SqliteSandboxWriter(path)
     for n in range(6):
         record = replace(
             STARTED,
@@ -167,7 +168,7 @@ async def test_commands_are_found_by_sandbox_run_and_step_in_order(tmp_path: Pat
         )
         writer.put(lambda c, owner, r=record: sandbox_rows.add_command(c, owner, r))
     writer.flush()
-    records = SandboxRecords(path)
+    records = SqliteSandboxRecords(path)
 
     async def ids(**where: str) -> list[str]:
         return [c.id for c in (await records.commands(**where)).commands]  # pyright: ignore
@@ -189,7 +190,7 @@ async def test_attempts_to_reach_the_network_come_in_pages(tmp_path: Path) -> No
     path = tmp_path / "a.db"
     attempts = [replace(ATTEMPT, port=n) for n in range(5)]
     write(path, *((lambda c, _, a=a: sandbox_rows.add_egress(c, a)) for a in attempts))
-    records = SandboxRecords(path)
+    records = SqliteSandboxRecords(path)
     first = await records.egress(run_id="run_1", limit=3)
     rest = await records.egress(run_id="run_1", limit=3, cursor=first.cursor)
     assert [*first.attempts, *rest.attempts] == attempts
@@ -221,7 +222,7 @@ async def test_long_arguments_are_cut_and_odd_ones_kept_readable(tmp_path: Path)
         assert connection.execute("SELECT argv_cut FROM commands").fetchone() == (
             sum(map(len, argv)) - sandbox_rows.KEPT_ARGUMENTS,
         )
-    records = SandboxRecords(tmp_path / "a.db")
+    records = SqliteSandboxRecords(tmp_path / "a.db")
     kept = await records.command("cmd_1")
     assert kept is not None
     assert kept.argv[:2] == ("python", "-c")
@@ -236,8 +237,8 @@ sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from store.test_sandbox_records import BOX, STARTED
 from holdfast.store.sqlite import sandbox_rows
-from holdfast.store.sqlite.sandbox_writer import SandboxWriter
-writer = SandboxWriter(Path(sys.argv[1]))
+from holdfast.store.sqlite.sandbox_writer import SqliteSandboxWriter
+writer = SqliteSandboxWriter(Path(sys.argv[1]))
 writer.put(lambda c, owner: sandbox_rows.add_sandbox(c, owner, BOX))
 writer.put(lambda c, owner: sandbox_rows.add_command(c, owner, STARTED))
 writer.flush()
@@ -256,7 +257,7 @@ async def test_what_a_killed_process_left_open_is_closed_by_whoever_looks(tmp_pa
     )
     assert child.stdin and child.stdout
     assert child.stdout.readline() == b"ready\n"
-    records = SandboxRecords(path)
+    records = SqliteSandboxRecords(path)
     alive = await records.get("sbx_1")
     assert alive is not None and alive.live
     child.stdin.close()
@@ -277,7 +278,7 @@ def test_what_could_not_be_written_is_written_when_it_can_be(
 ) -> None:
     path = tmp_path / "folder" / "a.db"
     (tmp_path / "folder").write_text("in the way")
-    writer = SandboxWriter(path)
+    writer = SqliteSandboxWriter(path)
     writer.put(lambda c, owner: sandbox_rows.add_sandbox(c, owner, BOX))
     with pytest.raises(StoreError):
         writer.flush()
@@ -291,7 +292,7 @@ def test_what_could_not_be_written_is_written_when_it_can_be(
 
 def test_closing_says_what_is_lost(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("in the way")
-    writer = SandboxWriter(tmp_path / "folder" / "a.db")
+    writer = SqliteSandboxWriter(tmp_path / "folder" / "a.db")
     writer.put(lambda c, owner: sandbox_rows.add_sandbox(c, owner, BOX))
     with pytest.raises(StoreError):
         writer.close()
@@ -323,7 +324,7 @@ async def test_what_was_recorded_before_use_was_counted_is_read_as_unknown(
         old.execute("UPDATE sandboxes SET stopped_at = 1, stopped_because = 'stopped'")
         old.execute("UPDATE commands SET ended_at = 1, ended = 'exited', exit_code = 0")
         old.commit()
-    records = SandboxRecords(path)
+    records = SqliteSandboxRecords(path)
     box, command = await records.get("sbx_1"), await records.command("cmd_1")
     await records.close()
     assert box is not None and command is not None

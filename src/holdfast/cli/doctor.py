@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import platform
-import sqlite3
 import sys
 from dataclasses import asdict, dataclass
 
@@ -13,9 +12,8 @@ from holdfast.cli import output
 from holdfast.cli.config import check_configuration
 from holdfast.cli.options import add_common, store_path
 from holdfast.errors import ConfigError, StoreError
-from holdfast.store.sqlite.health import Health, examine
-
-OLDEST_SQLITE = (3, 35, 0)  # RETURNING
+from holdfast.store import opener
+from holdfast.store.health import Health
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    health = examine(store_path(options))
+    health = opener.examine(store_path(options))
     checks = [*_installation(), _configuration(), *_store(health)]
     well = all(check.ok for check in checks)
     if options.json:
@@ -50,11 +48,11 @@ def _doctor(options: argparse.Namespace) -> int:
 
 def _installation() -> list[Check]:
     python = f"{platform.python_version()} ({sys.executable})"
-    enough = sqlite3.sqlite_version_info >= OLDEST_SQLITE
+    software, version, enough = opener.software()
     return [
         Check("holdfast", True, __version__),
         Check("python", True, python),
-        Check("sqlite", enough, sqlite3.sqlite_version, "Holdfast needs SQLite 3.35 or newer"),
+        Check(software, enough, version, f"Holdfast needs a newer {software}: see the README"),
     ]
 
 

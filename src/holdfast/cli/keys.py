@@ -97,10 +97,10 @@ def run_revoke(options: argparse.Namespace) -> int:
 
 def _with_ledger(work: Callable[[Any], Awaitable[int]]) -> int:
     from holdfast.session import default_store
-    from holdfast.store.sqlite.ledger import SqliteLedger
+    from holdfast.store import opener
 
     async def main() -> int:
-        ledger = SqliteLedger(default_store())
+        ledger = opener.ledger(default_store())
         try:
             return await work(ledger)
         finally:

@@ -29,9 +29,9 @@ def run_list(options: argparse.Namespace) -> int:
 async def _list(options: argparse.Namespace) -> int:
     from holdfast.gateway.gateway import Gateway
     from holdfast.gateway.model_list import ask_providers, list_models, why_not_here
-    from holdfast.store.sqlite.ledger import SqliteLedger
+    from holdfast.store import opener
 
-    gateway = Gateway(ledger=SqliteLedger(":memory:"))
+    gateway = Gateway(ledger=opener.ledger(":memory:"))
     try:
         asked = {} if options.offline else await ask_providers(gateway)
         models = list_models(gateway, look=True, asked=asked)

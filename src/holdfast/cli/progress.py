@@ -23,8 +23,8 @@ from holdfast.records.calls import NANO
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.step_records import steps_of
 from holdfast.session import current_store
-from holdfast.store.sqlite.activity import Spent, spent_by_step
-from holdfast.store.sqlite.inspection import Inspection
+from holdfast.store import opener
+from holdfast.store.inspection import Spent
 
 PAUSE_SECONDS = 0.05
 """At least so long between two looks, and four times as long as a look takes: a fast run with a
@@ -288,9 +288,9 @@ class Progress(Watcher):
 
 async def spending(run_id: str) -> dict[str, Spent]:
     """What each step of a run spent on models, from the store this process works on."""
-    inspection = Inspection(current_store())
+    inspection = opener.inspection(current_store())
     try:
-        return await inspection.ask(lambda connection: spent_by_step(connection, run_id))
+        return await inspection.ask(lambda view: view.spent_by_step(run_id))
     finally:
         inspection.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,9 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast.records.calls import NANO
-from holdfast.store.sqlite import run_views
-from holdfast.store.sqlite.activity import Spent, spent_by_step
-from holdfast.store.sqlite.inspection import Inspection
+from holdfast.store import opener
+from holdfast.store.inspection import Spent, View
 
 _TASKS = ("task", "issue", "prompt", "question", "message")
 """Arguments that say what is wanted in a person's words, as agents call them."""
@@ -47,20 +45,19 @@ class About:
 async def about_runs(store: Path, ids: Sequence[str]) -> dict[str, About]:
     """What each of these runs is about."""
 
-    def ask(connection: sqlite3.Connection) -> dict[str, About]:
-        return {id: _about(connection, id) for id in ids}
+    def ask(view: View) -> dict[str, About]:
+        return {id: _about(view, id) for id in ids}
 
-    inspection = Inspection(store)
+    inspection = opener.inspection(store)
     try:
         return await inspection.ask(ask)
     finally:
         inspection.close()
 
 
-def _about(connection: sqlite3.Connection, run_id: str) -> About:
-    head = connection.execute(run_views.INPUT, (run_id,)).fetchone()
-    spent = sum(spent_by_step(connection, run_id).values(), Spent())
-    return About(in_words((head and head[0]) or b""), spent)
+def _about(view: View, run_id: str) -> About:
+    spent = sum(view.spent_by_step(run_id).values(), Spent())
+    return About(in_words(view.run_input(run_id)), spent)
 
 
 def in_words(raw: bytes | str) -> str:

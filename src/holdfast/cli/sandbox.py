@@ -29,7 +29,8 @@ from holdfast.sandbox.settings import load
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.sandbox.state import default_state
 from holdfast.session import current_store
-from holdfast.store.sqlite.sandbox_cleanup import Dropped, prune_store
+from holdfast.store import opener
+from holdfast.store.sandboxes import Dropped
 
 BACKENDS = ("microvm", "gvisor", "namespace")
 Handler = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
@@ -262,7 +263,7 @@ async def _gc(options: argparse.Namespace) -> int:
     store = current_store()
     dropped = Dropped()
     if keep is not None and store.exists():
-        dropped = await asyncio.to_thread(prune_store, store, keep)
+        dropped = await asyncio.to_thread(opener.prune_sandboxes, store, keep)
     if options.json:
         output.show_json({"swept": swept, "dropped": asdict(dropped)})
         return 0

@@ -20,8 +20,8 @@ from holdfast.cli.run_text import outcome, step_name
 from holdfast.records import RUN_ENDS, RUN_RETRIED, RUN_STUCK, Event, Run, Step
 from holdfast.runtime.step_records import steps_of
 from holdfast.session import current_store
-from holdfast.store.sqlite.activity import Spent, spent_by_step
-from holdfast.store.sqlite.inspection import Inspection
+from holdfast.store import opener
+from holdfast.store.inspection import Inspection, Spent
 
 if TYPE_CHECKING:
     from holdfast.runtime.engine import Engine
@@ -126,7 +126,7 @@ class StepLog:
         run = await self._engine.store.get(run_id) if ended or is_over else None
         if run is None:
             return []
-        spent = await self._inspection.ask(lambda c: spent_by_step(c, run_id)) if ended else {}
+        spent = await self._inspection.ask(lambda view: view.spent_by_step(run_id)) if ended else {}
         ended.sort(key=lambda step: step.ended_at or 0.0)
         lines = [self._step(run, step, spent.get(step.key)) for step in ended]
         return [*lines, self._end(run)] if is_over else lines
@@ -172,7 +172,7 @@ async def telling(engine: Engine, *, quiet: bool, json: bool) -> AsyncGenerator[
     if quiet or not engine.works:
         yield
         return
-    inspection = Inspection(current_store())
+    inspection = opener.inspection(current_store())
     log = StepLog(engine, inspection, json=json)
     following = asyncio.create_task(log.follow(await engine.store.log_end()))
     try:

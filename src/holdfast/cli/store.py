@@ -55,9 +55,9 @@ async def _copy(options: argparse.Namespace, target: Path) -> None:
 
 
 def _info(options: argparse.Namespace) -> int:
-    from holdfast.store.sqlite.health import examine
+    from holdfast.store import opener
 
-    health = examine(store_path(options))
+    health = opener.examine(store_path(options))
     if not health.exists:
         raise StoreError(
             f"there is no store at {health.path}", hint="holdfast run and worker make one"

@@ -32,7 +32,6 @@ from holdfast.errors import (
 from holdfast.gateway.accounting import Account, Meter, Race
 from holdfast.gateway.config import GatewayConfig, Retries
 from holdfast.gateway.input_bounds import refusal
-from holdfast.gateway.ledger import Ledger
 from holdfast.gateway.limits import Circuit, RateLimit, limits_of, scopes_of
 from holdfast.gateway.prices import PriceBook
 from holdfast.gateway.providers import Candidate
@@ -41,7 +40,7 @@ from holdfast.gateway.reply_encryption import decrypt, encrypt, key_hash, reply_
 from holdfast.ids import new_id
 from holdfast.records.calls import CallEnd, CallStart
 from holdfast.session import CurrentStep
-from holdfast.store.sqlite.ledger import Earlier
+from holdfast.store.ledger import Earlier, Ledger
 
 P = ParamSpec("P")
 _OTHERS_CALL = 0.05

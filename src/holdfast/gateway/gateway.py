@@ -18,7 +18,6 @@ from holdfast.gateway.call_loop import Call, CallLoop
 from holdfast.gateway.canonical_json import completion_from_text, request_text
 from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.events import OnEvent
-from holdfast.gateway.ledger import Ledger
 from holdfast.gateway.library_call import LibraryCall
 from holdfast.gateway.prices import PriceBook
 from holdfast.gateway.providers import Provider, Routes, resolve_providers
@@ -28,7 +27,8 @@ from holdfast.gateway.request import Request
 from holdfast.gateway.upstream import Backends
 from holdfast.records.calls import NANO, CallEnd, CallStart
 from holdfast.session import CurrentStep, current_step, default_store, opened_store
-from holdfast.store.sqlite.ledger import SqliteLedger
+from holdfast.store import opener
+from holdfast.store.ledger import Ledger
 
 _STEPS_REMEMBERED = 4096
 
@@ -51,7 +51,7 @@ class Gateway:
         self.providers: dict[str, Provider] = resolve_providers(self.config, environ)
         self.routes = Routes(self.config, self.providers)
         self.prices = PriceBook(self.config.prices)
-        self.ledger: Ledger = ledger or SqliteLedger(
+        self.ledger: Ledger = ledger or opener.ledger(
             _store_path(environ), replays_for=self.config.replays_for
         )
         keys = [provider.key for provider in self.providers.values() if provider.key]

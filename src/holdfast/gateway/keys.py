@@ -15,9 +15,9 @@ from fnmatch import fnmatchcase
 
 from holdfast.durations import Duration, seconds
 from holdfast.errors import KeyRefused
-from holdfast.gateway.ledger import Ledger
 from holdfast.ids import new_id, new_token
 from holdfast.records.calls import NANO, SpendLimit, VirtualKey
+from holdfast.store.ledger import Ledger
 
 PREFIX = "hf_gw_"
 _FRESH = 1.0  # seconds a key is believed without asking the store again

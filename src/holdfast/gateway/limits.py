@@ -16,10 +16,9 @@ from functools import lru_cache
 
 from holdfast.errors import ProviderUnavailable
 from holdfast.gateway.config import Breaker, Budget
-from holdfast.gateway.ledger import Ledger
 from holdfast.gateway.providers import Provider
 from holdfast.records.calls import NANO, CallStart, SpendLimit
-from holdfast.store.sqlite.ledger_rates import Rate
+from holdfast.store.ledger import Ledger, Rate
 
 
 def scopes_of(start: CallStart, budgets: Sequence[Budget]) -> list[str]:

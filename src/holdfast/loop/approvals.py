@@ -27,7 +27,7 @@ from holdfast.runtime.app import current_engine
 from holdfast.runtime.context import execution, patched, step_context, wait_for_event
 from holdfast.runtime.definitions import Step, step
 from holdfast.session import current_step
-from holdfast.store.sqlite.approvals import DECIDED
+from holdfast.store.base import DECIDED
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,7 @@ from holdfast.runtime.interrupts import is_ctrl_c
 from holdfast.runtime.replay import Cancelled, Completed, Continued, Execution, Failed
 from holdfast.runtime.run_context import RunContext
 from holdfast.runtime.steps import StepWork
-from holdfast.store.base import Append, Claim, Mail
-from holdfast.store.sqlite.projections import TERMINATED
+from holdfast.store.base import TERMINATED, Append, Claim, Mail
 
 if TYPE_CHECKING:
     from holdfast.runtime.engine import Engine

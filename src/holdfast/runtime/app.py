@@ -16,7 +16,7 @@ from holdfast import config, session
 from holdfast.ids import new_id
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.settings import Settings
-from holdfast.store.sqlite.store import SqliteStore
+from holdfast.store import opener
 
 
 class _Default(NamedTuple):
@@ -49,7 +49,7 @@ async def open_engine(
     """
     name = new_id("wkr" if worker else "cli")
     path = Path(path) if path is not None else session.default_store()
-    store = SqliteStore(path, name)
+    store = opener.runs(path, name)
     chosen = settings or config.section("runtime", Settings)
     engine = Engine(store, worker_id=name, settings=chosen, works=worker)
     await engine.open()

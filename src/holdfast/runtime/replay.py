@@ -53,7 +53,7 @@ from holdfast.runtime.history import History
 from holdfast.runtime.loop import WorkflowLoop, WorkflowTask, WorkflowTimer
 from holdfast.runtime.watchdog import BodyWatch
 from holdfast.session import Caller, set_caller
-from holdfast.store.sqlite.mailbox import END_OF
+from holdfast.store.base import END_OF
 
 
 @dataclass(frozen=True, slots=True)

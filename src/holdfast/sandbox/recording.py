@@ -2,8 +2,8 @@
 
 That is the store this process has open when a sandbox is made, or the one HOLDFAST_STORE names;
 where there is neither, nothing is recorded. What happens later to a sandbox goes where its
-beginning went, also if that store was closed meanwhile. Writing happens in a thread of the
-store's (`store/sqlite/sandbox_writer.py`); here nothing blocks.
+beginning went, also if that store was closed meanwhile. Writing happens in
+the store's thread; here nothing blocks.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from holdfast import session
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
 from holdfast.sandbox.settings import load
-from holdfast.store.sqlite import sandbox_rows
-from holdfast.store.sqlite.sandbox_writer import SandboxWriter
+from holdfast.store import opener
+from holdfast.store.sandboxes import SandboxWriter
 
 
 class StoreObserver:
@@ -34,28 +34,28 @@ class StoreObserver:
     def sandbox_created(self, record: SandboxRecord) -> None:
         book = self._begin(record.id)
         if book is not None:
-            book.writer.put(lambda c, owner: sandbox_rows.add_sandbox(c, owner, record))
+            book.writer.add_sandbox(record)
 
     def command_started(self, record: CommandRecord) -> None:
         book = self._begin(record.id, with_sandbox=record.sandbox_id)
         if book is not None:
-            book.writer.put(lambda c, owner: sandbox_rows.add_command(c, owner, record))
+            book.writer.add_command(record)
 
     def command_ended(self, record: CommandRecord) -> None:
         book = self._where.get(record.id)
         if book is not None:
-            book.writer.put(lambda c, _: sandbox_rows.end_command(c, record))
+            book.writer.end_command(record)
             self._end(record.id, book)
 
     def egress(self, record: EgressRecord) -> None:
         book = self._where.get(record.sandbox_id)
         if book is not None:
-            book.writer.put(lambda c, _: sandbox_rows.add_egress(c, record))
+            book.writer.add_egress(record)
 
     def sandbox_stopped(self, record: SandboxRecord) -> None:
         book = self._where.get(record.id)
         if book is not None:
-            book.writer.put(lambda c, _: sandbox_rows.stop_sandbox(c, record))
+            book.writer.stop_sandbox(record)
             self._end(record.id, book)
 
     def flush(self) -> None:
@@ -91,7 +91,7 @@ class StoreObserver:
         path = path.absolute()
         book = self._books.get(path)
         if book is None:
-            book = self._books[path] = _Book(SandboxWriter(path, keep=load().keep_seconds))
+            book = self._books[path] = _Book(opener.sandbox_writer(path, keep=load().keep_seconds))
         if opened is not None and not book.follows:
             book.follows = True
             session.on_store_close(opened, lambda: self._leave(path, book))

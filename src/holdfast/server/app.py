@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -45,8 +44,7 @@ from holdfast.server.security import HEADERS, Guard
 from holdfast.server.settings import ServerSettings
 from holdfast.server.strict_json import BadBody
 from holdfast.session import Caller, set_caller
-from holdfast.store.sqlite.inspection import Inspection
-from holdfast.store.sqlite.sandboxes import SandboxRecords
+from holdfast.store import opener
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -76,8 +74,8 @@ def create_app(
     app.state.engine = engine
     app.state.settings = settings
     app.state.gateway = gateway
-    app.state.sandboxes = SandboxRecords(engine.store.name)
-    app.state.inspection = Inspection(Path(engine.store.name))
+    app.state.sandboxes = opener.sandbox_records(engine.store.name)
+    app.state.inspection = opener.inspection(engine.store.name)
     app.state.gatekeeper = Gatekeeper(settings)
     app.state.feed = Feed(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 from holdfast.errors import CorruptEvent, ServerUnavailable, StoreError
 from holdfast.records import RUN_ENDS, Event
@@ -25,7 +24,8 @@ from holdfast.runtime.engine import Engine
 from holdfast.server import sse
 from holdfast.server.replies import encoded
 from holdfast.server.views import event_json
-from holdfast.store.sqlite.changes import NAMES, ChangeDetector, Changes
+from holdfast.store import opener
+from holdfast.store.inspection import CHANGE_KINDS, ChangeDetector, Changes, Inspection
 
 log = logging.getLogger("holdfast")
 
@@ -81,7 +81,7 @@ class Feed:
         """What was told of it; once is enough."""
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
-        self._touches = Touches(Path(engine.store.name))
+        self._touches = Touches(engine.store.name)
         self.closed = asyncio.Event()
 
     # --- readers ---
@@ -320,7 +320,7 @@ class Watch:
     def take(self) -> list[str]:
         """The kinds that were touched since this was asked."""
         waiting, self._waiting = self._waiting, set()
-        return [name for name in NAMES if name in waiting]
+        return [name for name in CHANGE_KINDS if name in waiting]
 
 
 class Touches:
@@ -332,9 +332,10 @@ class Touches:
     looking again is worth it. Several that come together are one.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._pulse: ChangeDetector | None = None
+    def __init__(self, store: str) -> None:
+        self._store = store
+        self._inspection: Inspection | None = None
+        self._detector: ChangeDetector | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._looking = asyncio.Lock()
         self._watches: set[Watch] = set()
@@ -344,8 +345,8 @@ class Touches:
         """Tell a reader from now on; at once, if `mark` is of another state than there is now."""
         await self._look()  # first: what was before is none of its business
         self._watches.add(watch)
-        assert self._pulse is not None and self._pulse.state is not None
-        if mark is not None and mark != self._pulse.state.mark:
+        assert self._detector is not None
+        if mark is not None and mark != self._detector.mark():
             watch.tell(set(watch.kinds))
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._work())
@@ -365,8 +366,8 @@ class Touches:
 
     async def _is_open(self, run_id: str) -> bool:
         await self._look()
-        assert self._pulse is not None and self._pulse.state is not None
-        return self._pulse.state.has_open(run_id)
+        assert self._detector is not None
+        return self._detector.has_open(run_id)
 
     async def _work(self) -> None:
         while self._watches:
@@ -379,13 +380,14 @@ class Touches:
 
     async def _look(self) -> None:
         async with self._looking:
-            if self._pulse is None or self._thread is None:
-                self._pulse = ChangeDetector(self._path)
+            if self._detector is None or self._thread is None:
+                self._inspection = opener.inspection(self._store)
+                self._detector = self._inspection.detector()
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-changes")
-            if not self._pulse.has_changed():
+            if not self._detector.has_changed():
                 return
             loop = asyncio.get_running_loop()
-            touched = await loop.run_in_executor(self._thread, self._pulse.look)
+            touched = await loop.run_in_executor(self._thread, self._detector.look)
             if touched:
                 self._tell(touched)
 
@@ -401,8 +403,10 @@ class Touches:
             await asyncio.wait({self._task})
         if self._thread is not None:
             await asyncio.to_thread(self._thread.shutdown)
-        if self._pulse is not None:
-            self._pulse.close()
+        if self._detector is not None:
+            self._detector.close()
+        if self._inspection is not None:
+            await asyncio.to_thread(self._inspection.close)
 
 
 def _item(event: Event) -> Item:

@@ -17,8 +17,8 @@ from holdfast.records import Run
 from holdfast.runtime.engine import Engine
 from holdfast.server.change_feed import Feed
 from holdfast.server.settings import ServerSettings
-from holdfast.store.sqlite.inspection import Inspection
-from holdfast.store.sqlite.sandboxes import SandboxRecords
+from holdfast.store.inspection import Inspection
+from holdfast.store.sandboxes import SandboxRecords
 
 
 async def _engine(request: Request) -> Engine:

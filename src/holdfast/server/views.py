@@ -17,8 +17,7 @@ from holdfast.records.live import Published
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
 from holdfast.runtime.step_records import StepRecord, records_of
 from holdfast.server.replies import encoded
-from holdfast.store.sqlite.activity import Activity, Page, Sums
-from holdfast.store.sqlite.call_views import CallRow
+from holdfast.store.inspection import Activity, ActivityPage, CallRow, Sums
 
 SHOWN_BYTES = 64 * 1024
 """A larger payload is left out of lists and streams."""
@@ -149,17 +148,17 @@ def step_page(
     return _page("steps", "key", (step_json(step, run_id, values, limit) for step in chosen), more)
 
 
-def call_page(found: Page[CallRow]) -> dict[str, Any]:
+def call_page(found: ActivityPage[CallRow]) -> dict[str, Any]:
     """Model calls, without what was said in them."""
     return _page("calls", "id", map(call_json, found.rows), found.more)
 
 
-def sandbox_page(found: Page[SandboxRecord]) -> dict[str, Any]:
+def sandbox_page(found: ActivityPage[SandboxRecord]) -> dict[str, Any]:
     """Sandboxes of a run."""
     return _page("sandboxes", "id", (each.as_json() for each in found.rows), found.more)
 
 
-def command_page(found: Page[CommandRecord]) -> dict[str, Any]:
+def command_page(found: ActivityPage[CommandRecord]) -> dict[str, Any]:
     """Commands in sandboxes, with the end of what they wrote."""
     return _page("commands", "id", (each.as_json() for each in found.rows), found.more)
 

@@ -15,12 +15,22 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from holdfast.errors import CorruptEvent, HoldfastError
 from holdfast.records import RUN_CREATED, Chunk, Event, Message, Run, Status, Worker
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
 from holdfast.records.live import Published, UpdateRecord
+
+END_OF: Final = "@run/"
+"""Prefix of the wait for the end of a run."""
+DECIDED: Final = "@approval/"
+"""Prefix of the event that tells a run of a decision."""
+TERMINATED: Final = {
+    "terminated": True,
+    "error": {"type": "Terminated", "message": "it was ended without its `finally` blocks"},
+}
+"""Facts about the end of a run that was terminated."""
 
 KeyPolicy = Literal["return", "refuse", "start_new"]
 """What a start does whose key belongs to a run that has ended: give that run, raise KeyUsed, or

@@ -21,7 +21,7 @@ from holdfast.runtime.step_records import steps_of
 from holdfast.sandbox import default_host
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.store.base import RunFilter
-from holdfast.store.sqlite.sandboxes import SandboxRecords
+from holdfast.store.sqlite.sandboxes import SqliteSandboxRecords
 
 KILLED_AT = [
     ("take_repo", "running", 1),
@@ -86,7 +86,7 @@ async def test_a_run_killed_again_and_again_goes_on_with_the_files_as_they_were(
         calls = await default_gateway().ledger.calls(run_id=run.id)
         paid = [call.start.step_key for call in calls if call.status == "completed"]
         assert len(paid) == len(set(paid)) == 6
-    records = SandboxRecords(store)
+    records = SqliteSandboxRecords(store)
     page = await records.list(limit=1000)
     await records.close()
     assert page.sandboxes and not [s for s in page.sandboxes if s.live]

@@ -9,16 +9,16 @@ from holdfast.runtime.step_records import StepRecord, records_of, steps_of
 from holdfast.server.inspector.actions import reuse
 from holdfast.server.inspector.outline import outline_of
 from holdfast.server.inspector.steps import opens_on
-from holdfast.store.sqlite.journal_views import Row
+from holdfast.store.inspection import JournalRow
 
 
 class Journal:
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[JournalRow] = []
 
     def add(self, type: str, key: str = "", at: float = 0.0, **more: Any) -> Journal:
         facts = more.pop("facts", {})
-        self.rows.append(Row(len(self.rows) + 1, type, key, at, facts, **more))
+        self.rows.append(JournalRow(len(self.rows) + 1, type, key, at, facts, **more))
         return self
 
 

@@ -16,8 +16,7 @@ from holdfast.server.inspector.code_html import diff, highlight
 from holdfast.server.inspector.payloads import SHOWN_TEXT, show
 from holdfast.server.inspector.statistics import by_model, percentile
 from holdfast.server.inspector.transcript import speech_of, story_of
-from holdfast.store.sqlite.call_views import Slice, Sum
-from holdfast.store.sqlite.journal_views import Payload
+from holdfast.store.inspection import Payload, Slice, Sum
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from holdfast.errors import NotFound
 from holdfast.sandbox import default_host
 from holdfast.sandbox.snapshots import get_snapshot, list_snapshots
 from holdfast.session import current_store
-from holdfast.store.sqlite.sandboxes import SandboxFilter, SandboxRecords
+from holdfast.store import opener
+from holdfast.store.sandboxes import SandboxFilter
 
 _MOST = 1000
 
@@ -21,7 +22,7 @@ async def delete(snapshot: str) -> None:
 
 async def delete_strays(run_id: str) -> None:
     """Delete what sandboxes of this run have kept: nobody was told of it before they died."""
-    records = SandboxRecords(current_store())
+    records = opener.sandbox_records(current_store())
     try:
         page = await records.list(SandboxFilter(run_id=run_id), limit=_MOST)
     finally:

@@ -28,7 +28,6 @@ from holdfast.server.schemas import (
     StepPage,
 )
 from holdfast.server.strict_json import StrictRoute
-from holdfast.store.sqlite import activity
 
 router = APIRouter(prefix="/api/runs", tags=["runs"], route_class=StrictRoute, responses=ERRORS)
 
@@ -60,7 +59,7 @@ async def show_run(
     journal = await engine.store.load(run.id)  # asked after the run: a result is in it
     published = await engine.store.published(run.id)
     await sandboxes.notice_the_dead()
-    did = await inspection.ask(lambda c: activity.of_run(c, run.id, views.PAGE))
+    did = await inspection.ask(lambda view: view.activity(run.id, views.PAGE))
     if len(journal) > LONG_JOURNAL:
         return await asyncio.to_thread(lambda: Json(views.run_detail(run, journal, did, published)))
     return Json(views.run_detail(run, journal, did, published))
@@ -96,7 +95,7 @@ async def run_steps(engine: TheEngine, run: TheRun, query: Paged) -> Response:
 @router.get("/{run_id}/calls", response_model=CallPage)
 async def run_calls(inspection: TheInspection, run: TheRun, query: Paged) -> Response:
     """A page of the run's model calls, in the order they began."""
-    found = await inspection.ask(lambda c: activity.calls(c, run.id, query.after, query.limit))
+    found = await inspection.ask(lambda view: view.activity_calls(run.id, query.after, query.limit))
     return Json(views.call_page(found))
 
 
@@ -106,7 +105,9 @@ async def run_sandboxes(
 ) -> Response:
     """A page of the run's sandboxes, in the order they were made."""
     await sandboxes.notice_the_dead()
-    found = await inspection.ask(lambda c: activity.sandboxes(c, run.id, query.after, query.limit))
+    found = await inspection.ask(
+        lambda view: view.activity_sandboxes(run.id, query.after, query.limit)
+    )
     return Json(views.sandbox_page(found))
 
 
@@ -116,5 +117,7 @@ async def run_commands(
 ) -> Response:
     """A page of the commands that the run had carried out, in the order they began."""
     await sandboxes.notice_the_dead()
-    found = await inspection.ask(lambda c: activity.commands(c, run.id, query.after, query.limit))
+    found = await inspection.ask(
+        lambda view: view.activity_commands(run.id, query.after, query.limit)
+    )
     return Json(views.command_page(found))

@@ -7,7 +7,6 @@ the client that everyone uses; what a run's state does not allow is refused ther
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -21,7 +20,7 @@ from holdfast.runtime.client import RunHandle, get_run, send_event
 from holdfast.runtime.step_records import StepRecord
 from holdfast.server.inspector.pages import Page, inspection, seen, url
 from holdfast.server.inspector.run_data import Loaded, load
-from holdfast.store.sqlite import journal_views as journal_of
+from holdfast.store.inspection import View
 
 EDITABLE_BYTES = 64 * 1024
 
@@ -75,7 +74,7 @@ PLAIN = {
 
 async def _loaded(request: Request) -> Loaded:
     run_id = request.path_params["run_id"]
-    return await inspection(request).ask(lambda c: load(c, run_id))
+    return await inspection(request).ask(lambda view: load(view, run_id))
 
 
 async def ask_plain(request: Request) -> Page:
@@ -143,11 +142,11 @@ async def ask_fork(request: Request) -> Page:
 async def _ask_fork(request: Request, key: str | None) -> Page:
     run_id = request.path_params["run_id"]
 
-    def ask(connection: sqlite3.Connection) -> tuple[Loaded, StepRecord | None, str | None]:
-        loaded = load(connection, run_id)
+    def ask(view: View) -> tuple[Loaded, StepRecord | None, str | None]:
+        loaded = load(view, run_id)
         step = None if key is None else loaded.step(key)
         seq = 1 if step is None else step.input_seq
-        found = journal_of.payload(connection, run_id, seq, 0, EDITABLE_BYTES)
+        found = view.payload(run_id, seq, 0, EDITABLE_BYTES)
         text = None
         if found is not None and found.is_whole:
             text = _laid_out(found.data)
@@ -190,13 +189,13 @@ async def do_fork(request: Request) -> Response:
     key = _text(form, "step") or None
     edited = _text(form, "input").strip()
 
-    def ask(connection: sqlite3.Connection) -> bytes | None:
-        loaded = load(connection, run_id)
+    def ask(view: View) -> bytes | None:
+        loaded = load(view, run_id)
         step = None if key is None else loaded.step(key)
         if key is not None and step is None:
             raise NotFound(f"{run_id} has no step {key[:100]!r}")
         seq = 1 if step is None else step.input_seq
-        found = journal_of.payload(connection, run_id, seq, 0, EDITABLE_BYTES)
+        found = view.payload(run_id, seq, 0, EDITABLE_BYTES)
         return found.data if found is not None and found.is_whole else None
 
     recorded = await inspection(request).ask(ask)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import sqlite3
 import time
 from typing import Any, cast
 
@@ -17,9 +16,7 @@ from holdfast.server.inspector.pages import Page, inspection, mask, seen
 from holdfast.server.inspector.payloads import Field, Mask, fields_of, masked_value
 from holdfast.server.inspector.text_format import summary
 from holdfast.server.settings import ServerSettings
-from holdfast.store.sqlite import approvals as found_in
-from holdfast.store.sqlite import journal_views, queries
-from holdfast.store.sqlite.inspection import last_log
+from holdfast.store.inspection import View
 
 SHOWN = 100
 
@@ -29,13 +26,13 @@ async def list_page(request: Request) -> Page:
     now, masked = time.time(), mask(request)
 
     def ask(
-        connection: sqlite3.Connection,
+        view: View,
     ) -> tuple[list[Approval], list[Approval], dict[str, tuple[str, str]], int]:
-        waiting = found_in.listed(connection, "pending", None, SHOWN, None, now)
-        latest = found_in.listed(connection, None, None, SHOWN, None, now)
+        waiting = view.approvals("pending", None, SHOWN, None, now)
+        latest = view.approvals(None, None, SHOWN, None, now)
         decided = [each for each in latest if each.status != "pending"]
-        about = {id: run_words(connection, id, masked) for id in {each.run_id for each in waiting}}
-        return waiting, decided, about, last_log(connection)
+        about = {id: run_words(view, id, masked) for id in {each.run_id for each in waiting}}
+        return waiting, decided, about, view.log_end()
 
     waiting, decided, about, log = await inspection(request).ask(ask)
     context: dict[str, Any] = {
@@ -54,10 +51,10 @@ async def list_page(request: Request) -> Page:
     return Page("approvals.html", "Approvals", "approvals", context, as_json, live="/api/events")
 
 
-def run_words(connection: sqlite3.Connection, run_id: str, masked: Mask) -> tuple[str, str]:
+def run_words(view: View, run_id: str, masked: Mask) -> tuple[str, str]:
     """The workflow that asks, and what its run is about: the customer's words, or its task."""
-    run = queries.get(connection, run_id)
-    given = journal_views.payload(connection, run_id, 1, 0, 4096)
+    run = view.run(run_id)
+    given = view.payload(run_id, 1, 0, 4096)
     if run is None:
         return "", ""
     words = summary(run.attributes, given.data if given is not None else b"", 400)
@@ -71,7 +68,7 @@ def shown(approval: Approval, masked: Mask) -> list[Field]:
 
 async def _existing(request: Request) -> Approval:
     id, now = request.path_params["approval_id"], time.time()
-    found = await inspection(request).ask(lambda c: found_in.get(c, id, now))
+    found = await inspection(request).ask(lambda view: view.approval(id, now))
     if found is None:
         raise NotFound(f"there is no approval {id[:100]}")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from typing import Any
 from urllib.parse import urlencode
@@ -16,8 +15,7 @@ from holdfast.records import ENDED, Run
 from holdfast.runtime.client import get_run
 from holdfast.server.inspector.pages import Page, inspection, seen
 from holdfast.server.inspector.runs import GROUPS, given_of, status_of, which_of
-from holdfast.store.sqlite import queries
-from holdfast.store.sqlite import run_views as found_in
+from holdfast.store.inspection import RunQuery, View
 
 MOST = 500
 """Runs cancelled by one request."""
@@ -26,7 +24,7 @@ MOST = 500
 async def ask(request: Request) -> Page:
     """The page that shows which runs would be cancelled."""
     query = request.query_params
-    runs = await inspection(request).ask(lambda c: _chosen(c, query))
+    runs = await inspection(request).ask(lambda view: _chosen(view, query))
     back = urlencode(given_of(query), doseq=True)
     context: dict[str, Any] = {
         "runs": runs,
@@ -41,13 +39,13 @@ async def ask(request: Request) -> Page:
     )
 
 
-def _chosen(connection: sqlite3.Connection, query: QueryParams) -> list[Run]:
+def _chosen(view: View, query: QueryParams) -> list[Run]:
     """The runs that were ticked, or that fit the filter, as far as they can be cancelled."""
     ids = [id for id in query.getlist("run") if id][:MOST]
     if not ids:
         which = which_of(query, time.time())
         if not which.status:
-            which = found_in.RunQuery(
+            which = RunQuery(
                 which.workflow,
                 (*GROUPS["active"], "stuck"),
                 which.attributes,
@@ -56,8 +54,8 @@ def _chosen(connection: sqlite3.Connection, query: QueryParams) -> list[Run]:
                 which.search,
                 which.parent,
             )
-        ids = found_in.matching(connection, which, MOST)
-    runs = [queries.get(connection, id) for id in ids]
+        ids = view.matching_runs(which, MOST)
+    runs = [view.run(id) for id in ids]
     return [run for run in runs if run is not None and run.status not in ENDED]
 
 

@@ -21,9 +21,7 @@ from holdfast.server.inspector import transcript
 from holdfast.server.inspector.code_html import highlight
 from holdfast.server.inspector.models import SPANS
 from holdfast.server.inspector.pages import Page, inspection, moment_of, whole
-from holdfast.store.sqlite import call_views as found_in
-from holdfast.store.sqlite.call_views import CallFilter, CallRow
-from holdfast.store.sqlite.inspection import last_log
+from holdfast.store.inspection import CallFilter, CallRow
 
 ROWS = 50
 
@@ -42,7 +40,7 @@ async def calls_page(request: Request) -> Page:
         time.time() - SPANS[span] if span and span != "all" else None,
     )
     limit, before = whole(request, "limit", ROWS, 1, 500), moment_of(request, "before")
-    found = await inspection(request).ask(lambda c: found_in.call_page(c, which, limit, before))
+    found = await inspection(request).ask(lambda view: view.call_page(which, limit, before))
     names = ("model", "provider", "status", "run", "since")
     given = {name: query[name] for name in names if query.get(name)}
     context: dict[str, Any] = {"found": found, "which": which, "given": given, "log": found.log}
@@ -56,10 +54,10 @@ async def calls_page(request: Request) -> Page:
 async def call_page(request: Request) -> Page:
     """The page at /calls/ID: what was asked, what was answered, what it took."""
     id = request.path_params["call_id"]
-    call, log = await inspection(request).ask(lambda c: (found_in.call(c, id), last_log(c)))
+    call, log = await inspection(request).ask(lambda view: (view.call(id), view.log_end()))
     if call is None:
         raise NotFound(f"there is no call {id[:100]}")
-    row = await inspection(request).ask(lambda c: found_in.row(c, id))
+    row = await inspection(request).ask(lambda view: view.call_row(id))
     request_made, reply = recorded_request(call), recorded_reply(call)
     context: dict[str, Any] = {
         "call": call,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from holdfast.server.inspector.text_format import NANO, money
-from holdfast.store.sqlite.call_views import Slice
+from holdfast.store.inspection import Slice
 
 SERIES = 6
 """Models with a shade of their own; the others are drawn together."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.run import shown
 from holdfast.server.inspector.run_data import Loaded, load
 from holdfast.server.inspector.runs import status_of
-from holdfast.store.sqlite import journal_views as journal_of
+from holdfast.store.inspection import View
 
 ROWS = 300
 """Rows of a comparison: more are counted."""
@@ -80,12 +79,12 @@ def _differs(
     return tuple(found)
 
 
-def _reader(connection: sqlite3.Connection, run_id: str) -> Read:
+def _reader(view: View, run_id: str) -> Read:
     def read(step: StepRecord, which: str) -> bytes | None:
         seq = step.input_seq if which == "input" else step.output_seq
         if seq is None:
             return None
-        found = journal_of.payload(connection, run_id, seq, 0, SHOWN_BYTES)
+        found = view.payload(run_id, seq, 0, SHOWN_BYTES)
         # What is longer than is read counts by its beginning and its size.
         return None if found is None else found.data + b"%d" % found.size
 
@@ -97,16 +96,14 @@ async def compare_page(request: Request) -> Page:
     now, masked = time.time(), mask(request)
     ids = request.path_params["run_id"], request.path_params["other"]
 
-    def ask(connection: sqlite3.Connection) -> tuple[Loaded, Loaded, list[Pair], Difference | None]:
-        left, right = load(connection, ids[0]), load(connection, ids[1])
-        pairs = pairs_of(
-            left.steps, right.steps, _reader(connection, ids[0]), _reader(connection, ids[1])
-        )
+    def ask(view: View) -> tuple[Loaded, Loaded, list[Pair], Difference | None]:
+        left, right = load(view, ids[0]), load(view, ids[1])
+        pairs = pairs_of(left.steps, right.steps, _reader(view, ids[0]), _reader(view, ids[1]))
         first = next((pair for pair in pairs if pair.differs), None)
         if first is None:
             return left, right, pairs, None
         sides = [
-            _payloads(connection, run, step, masked)
+            _payloads(view, run, step, masked)
             for run, step in ((ids[0], first.left), (ids[1], first.right))
         ]
         return left, right, pairs, Difference(first, sides[0], sides[1])
@@ -133,11 +130,11 @@ async def compare_page(request: Request) -> Page:
 
 
 def _payloads(
-    connection: sqlite3.Connection, run_id: str, step: StepRecord | None, masked: Mask
+    view: View, run_id: str, step: StepRecord | None, masked: Mask
 ) -> tuple[Shown | None, Shown | None]:
     if step is None:
         return None, None
     output = None
     if step.output_seq is not None:
-        output = shown(connection, run_id, step.output_seq, masked)
-    return shown(connection, run_id, step.input_seq, masked), output
+        output = shown(view, run_id, step.output_seq, masked)
+    return shown(view, run_id, step.input_seq, masked), output

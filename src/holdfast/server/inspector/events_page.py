@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from typing import Any
 
@@ -17,7 +16,7 @@ from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.run import as_json, common, page_of, shown
 from holdfast.server.inspector.run_data import Loaded, existing, load
 from holdfast.server.inspector.text_format import moment
-from holdfast.store.sqlite import journal_views as journal_of
+from holdfast.store.inspection import View
 
 EVENTS = 200
 """Events on one page."""
@@ -59,9 +58,9 @@ async def events_page(request: Request) -> Page:
 async def _with_input(request: Request, masked: Mask) -> tuple[Loaded, Shown | None]:
     """The run that is asked for, and what it was given."""
 
-    def ask(connection: sqlite3.Connection) -> tuple[Loaded, Shown | None]:
-        loaded = load(connection, request.path_params["run_id"])
-        return loaded, shown(connection, loaded.run.id, 1, masked)
+    def ask(view: View) -> tuple[Loaded, Shown | None]:
+        loaded = load(view, request.path_params["run_id"])
+        return loaded, shown(view, loaded.run.id, 1, masked)
 
     return await inspection(request).ask(ask)
 
@@ -111,9 +110,9 @@ async def payload(request: Request) -> Response:
     except ValueError as error:
         raise NotFound("an event is named by its number") from error
 
-    def ask(connection: sqlite3.Connection) -> bytes:
-        existing(connection, run_id)
-        found = journal_of.payload(connection, run_id, min(seq, 1 << 62), 0, WHOLE)
+    def ask(view: View) -> bytes:
+        existing(view, run_id)
+        found = view.payload(run_id, min(seq, 1 << 62), 0, WHOLE)
         if found is None:
             raise NotFound(f"{run_id} has no event {seq}")
         return masked(found.data.decode(errors="replace")).encode("utf-8", "replace")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +19,7 @@ from holdfast.server import views
 from holdfast.server.inspector import statistics
 from holdfast.server.inspector.chart import chart_of, slice_start, slice_width
 from holdfast.server.inspector.pages import Page, inspection
-from holdfast.store.sqlite import call_views as found_in
-from holdfast.store.sqlite.call_views import Slice, Sum
-from holdfast.store.sqlite.inspection import last_log
+from holdfast.store.inspection import Slice, Sum, View
 
 SPANS = {"1h": 3600.0, "24h": 86400.0, "7d": 604800.0, "30d": 2592000.0, "all": 0.0}
 SCOPES = 5
@@ -65,19 +62,19 @@ async def models_page(request: Request) -> Page:
     budgets = _config(request).budgets
 
     def ask(
-        connection: sqlite3.Connection,
+        view: View,
     ) -> tuple[list[Sum], list[Slice], float, float, list[BudgetLine], int]:
-        first = found_in.first_call(connection)
+        first = view.first_call()
         since = now - SPANS[span] if span != "all" else (first or now)
         width = slice_width(now - since)
         begin = slice_start(since, width)
         return (
-            found_in.sums(connection, begin),
-            found_in.over_time(connection, begin, width),
+            view.call_sums(begin),
+            view.calls_over_time(begin, width),
             begin,
             width,
-            _budgets(connection, budgets, now),
-            last_log(connection),
+            _budgets(view, budgets, now),
+            view.log_end(),
         )
 
     sums, slices, begin, width, limits, log = await inspection(request).ask(ask)
@@ -143,17 +140,15 @@ def _config(request: Request) -> GatewayConfig:
     return gateway.config if gateway is not None else GatewayConfig.load(os.environ)
 
 
-def _budgets(
-    connection: sqlite3.Connection, budgets: Sequence[Budget], now: float
-) -> list[BudgetLine]:
+def _budgets(view: View, budgets: Sequence[Budget], now: float) -> list[BudgetLine]:
     """The limits kept in the store, and those of the configuration."""
     lines: list[BudgetLine] = []
-    for spend in found_in.limited(connection):
+    for spend in view.limited_spend():
         assert spend.limit is not None
         lines += _lines(spend, spend.limit.usd, spend.limit.tokens, "set")
     for budget in budgets:
         usd = None if budget.usd is None else int(budget.usd * NANO)
-        for spend in _scopes(connection, budget, now):
+        for spend in _scopes(view, budget, now):
             lines += _lines(spend, usd, budget.tokens, "configured")
     return sorted(lines, key=lambda line: (-line.part, line.scope))
 
@@ -168,15 +163,15 @@ def _lines(spend: Spend, usd: int | None, tokens: int | None, source: str) -> li
     return found
 
 
-def _scopes(connection: sqlite3.Connection, budget: Budget, now: float) -> list[Spend]:
+def _scopes(view: View, budget: Budget, now: float) -> list[Spend]:
     """The scopes a configured budget limits, as far as they are worth a line."""
     day = datetime.fromtimestamp(now, UTC).date().isoformat()
     dated = f"@{day}" if budget.period == "day" else ""
     if budget.per == "day":
-        return [found_in.spent(connection, f"day:{day}")]
+        return [view.spent(f"day:{day}")]
     if budget.name is not None:
-        return [found_in.spent(connection, f"{budget.per}:{budget.name}{dated}")]
+        return [view.spent(f"{budget.per}:{budget.name}{dated}")]
     if budget.per == "run":
         return []  # there may be any number of runs; the page names the limit
-    most = found_in.spent_most(connection, budget.per, 50)
+    most = view.spent_most(budget.per, 50)
     return [spend for spend in most if ("@" in spend.scope) == bool(dated)][:SCOPES]

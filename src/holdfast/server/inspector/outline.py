@@ -8,7 +8,7 @@ from typing import Literal
 
 from holdfast.runtime.step_records import StepRecord
 from holdfast.server.inspector.timeline import Axis, Piece, Stretch, axis_of, busy_seconds
-from holdfast.store.sqlite.call_views import CallRow
+from holdfast.store.inspection import CallRow
 
 ROWS = 300
 """Rows on one page of a timeline."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -34,8 +33,7 @@ from holdfast.server.authentication import csrf_token
 from holdfast.server.inspector import text_format
 from holdfast.server.inspector.steps import label_of
 from holdfast.server.replies import Json, error_headers, error_reply
-from holdfast.store.sqlite import approvals, changes
-from holdfast.store.sqlite.inspection import Inspection
+from holdfast.store.inspection import Inspection, View
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -129,7 +127,7 @@ def add_page(router: APIRouter, path: str, handler: Handler) -> None:
         if not wants_page(request):
             return await as_json(request)
         # Asked before the page: what changes in between is told once more, not missed.
-        mark, pending = await inspection(request).ask(lambda c: (changes.mark(c), _pending(c)))
+        mark, pending = await inspection(request).ask(lambda view: (view.mark(), _pending(view)))
         found = await handler(request)
         if isinstance(found, Response):
             return found
@@ -141,8 +139,8 @@ def add_page(router: APIRouter, path: str, handler: Handler) -> None:
     router.add_api_route(path, as_page, name=name, response_model=None)
 
 
-def _pending(connection: sqlite3.Connection) -> int:
-    return len(approvals.listed(connection, "pending", None, PENDING, None, time.time()))
+def _pending(view: View) -> int:
+    return len(view.approvals("pending", None, PENDING, None, time.time()))
 
 
 def add_action(router: APIRouter, path: str, show: Handler, do: Handler) -> None:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from markupsafe import Markup
 
 from holdfast.server.inspector import code_html
-from holdfast.store.sqlite.journal_views import Payload
+from holdfast.store.inspection import Payload
 
 SHOWN_BYTES = 64 * 1024
 """Of a payload; the rest is a link away."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,10 +24,7 @@ from holdfast.server.inspector.run_data import Loaded, load
 from holdfast.server.inspector.runs import status_of
 from holdfast.server.inspector.steps import is_inner
 from holdfast.server.inspector.text_format import summary
-from holdfast.store.sqlite import journal_views as journal_of
-from holdfast.store.sqlite import sandbox_views
-from holdfast.store.sqlite.call_views import CallRow
-from holdfast.store.sqlite.sandbox_views import StepWork
+from holdfast.store.inspection import CallRow, StepWork, View
 
 LABEL_BYTES = 4096
 """Of a step's input that is looked at for words that tell it apart."""
@@ -56,13 +52,13 @@ async def timeline_page(request: Request) -> Page:
     key = request.query_params.get("step") or None
     masked = mask(request)
 
-    def ask(connection: sqlite3.Connection) -> tuple[Loaded, Panel | None, dict[str, Shown | None]]:
-        loaded = load(connection, request.path_params["run_id"])
+    def ask(view: View) -> tuple[Loaded, Panel | None, dict[str, Shown | None]]:
+        loaded = load(view, request.path_params["run_id"])
         step = loaded.step(key)
         if key is not None and step is None:
             raise NotFound(f"{loaded.run.id} has no step {key[:100]!r}")
-        panel = None if step is None else _panel(connection, loaded, step, masked)
-        return loaded, panel, _ends(connection, loaded, masked)
+        panel = None if step is None else _panel(view, loaded, step, masked)
+        return loaded, panel, _ends(view, loaded, masked)
 
     loaded, panel, ends = await inspection(request).ask(ask)
     shown_steps = loaded.steps
@@ -73,8 +69,10 @@ async def timeline_page(request: Request) -> Page:
     first = _first_row(shown_steps, panel, chosen)
     drawn = outline.outline_of(shown_steps, loaded.calls, loaded.begin, loaded.end(now), first)
     rows = [line.step for line in drawn.lines]
-    texts = await inspection(request).ask(lambda c: told_apart(c, loaded.run.id, rows, masked))
-    repair = await inspection(request).ask(lambda c: _repair(c, loaded, masked))
+    texts = await inspection(request).ask(
+        lambda view: told_apart(view, loaded.run.id, rows, masked)
+    )
+    repair = await inspection(request).ask(lambda view: _repair(view, loaded, masked))
     context = {
         **common(loaded, now, "timeline", ends["input"], masked),
         "outline": drawn,
@@ -107,7 +105,7 @@ def _first_row(steps: Sequence[StepRecord], panel: Panel | None, chosen: int) ->
 
 
 def told_apart(
-    connection: sqlite3.Connection, run_id: str, steps: Sequence[StepRecord], masked: Mask
+    view: View, run_id: str, steps: Sequence[StepRecord], masked: Mask
 ) -> dict[str, str]:
     """Words that tell steps of one name apart: the arguments that each was given."""
     names = Counter(step.name for step in steps if step.kind in ("step", "child"))
@@ -115,35 +113,35 @@ def told_apart(
     for step in steps:
         if names[step.name] < 2 or not 2 < step.input_size <= LABEL_BYTES:
             continue
-        given = journal_of.payload(connection, run_id, step.input_seq, 0, LABEL_BYTES)
+        given = view.payload(run_id, step.input_seq, 0, LABEL_BYTES)
         if given is not None:
             found[step.key] = summary({}, masked(given.data.decode(errors="replace")).encode(), 48)
     return found
 
 
-def _result_value(connection: sqlite3.Connection, loaded: Loaded, masked: Mask) -> Any:
+def _result_value(view: View, loaded: Loaded, masked: Mask) -> Any:
     """A run's result as a value; None if there is none, or it is too large for a page."""
     result = loaded.result
     if result is None or result.size > RESULT_BYTES:
         return None
-    found = journal_of.payload(connection, loaded.run.id, result.seq, 0, RESULT_BYTES)
+    found = view.payload(loaded.run.id, result.seq, 0, RESULT_BYTES)
     try:
         return None if found is None else json.loads(masked(found.data.decode(errors="replace")))
     except ValueError:
         return None  # damaged: the events page shows it as it is
 
 
-def _repair(connection: sqlite3.Connection, loaded: Loaded, masked: Mask) -> RepairView | None:
-    return repair_of(_result_value(connection, loaded, masked))
+def _repair(view: View, loaded: Loaded, masked: Mask) -> RepairView | None:
+    return repair_of(_result_value(view, loaded, masked))
 
 
 async def patch_file(request: Request) -> Response:
     """The patch of a run on a repo, as a file for `git apply`."""
 
-    def ask(connection: sqlite3.Connection) -> bytes | None:
-        loaded = load(connection, request.path_params["run_id"])
+    def ask(view: View) -> bytes | None:
+        loaded = load(view, request.path_params["run_id"])
         # Not masked: a patch with stars in it would not apply.
-        return patch_bytes(_result_value(connection, loaded, str))
+        return patch_bytes(_result_value(view, loaded, str))
 
     data = await inspection(request).ask(ask)
     if data is None:
@@ -153,32 +151,32 @@ async def patch_file(request: Request) -> Response:
     return Response(data, media_type="application/octet-stream", headers=headers)
 
 
-def _panel(connection: sqlite3.Connection, loaded: Loaded, step: StepRecord, masked: Mask) -> Panel:
+def _panel(view: View, loaded: Loaded, step: StepRecord, masked: Mask) -> Panel:
     calls = [call for call in loaded.calls if call.step_key == step.key]
     output = None
     if step.output_seq is not None:
-        output = shown(connection, loaded.run.id, step.output_seq, masked)
+        output = shown(view, loaded.run.id, step.output_seq, masked)
     return Panel(
         step,
-        shown(connection, loaded.run.id, step.input_seq, masked),
+        shown(view, loaded.run.id, step.input_seq, masked),
         output,
         calls,
-        sandbox_views.of_step(connection, loaded.run.id, step.key),
+        view.step_work(loaded.run.id, step.key),
         None if step.error is None else step.error.hint,
     )
 
 
-def _ends(connection: sqlite3.Connection, loaded: Loaded, masked: Mask) -> dict[str, Shown | None]:
+def _ends(view: View, loaded: Loaded, masked: Mask) -> dict[str, Shown | None]:
     result = loaded.result
     return {
-        "input": shown(connection, loaded.run.id, 1, masked),
-        "result": None if result is None else shown(connection, loaded.run.id, result.seq, masked),
+        "input": shown(view, loaded.run.id, 1, masked),
+        "result": None if result is None else shown(view, loaded.run.id, result.seq, masked),
     }
 
 
-def shown(connection: sqlite3.Connection, run_id: str, seq: int, masked: Mask) -> Shown | None:
+def shown(view: View, run_id: str, seq: int, masked: Mask) -> Shown | None:
     """An event's payload, as much as a page takes."""
-    found = journal_of.payload(connection, run_id, seq, 0, SHOWN_BYTES)
+    found = view.payload(run_id, seq, 0, SHOWN_BYTES)
     return None if found is None else payloads.show(found, seq, masked)
 
 

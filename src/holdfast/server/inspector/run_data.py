@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +12,7 @@ from holdfast.records.approvals import Approval
 from holdfast.records.live import Published
 from holdfast.runtime.step_records import StepRecord, error_of, records_of
 from holdfast.server.inspector import outline, steps
-from holdfast.store.sqlite import activity, approvals, queries
-from holdfast.store.sqlite import call_views as calls_of
-from holdfast.store.sqlite import journal_views as journal_of
-from holdfast.store.sqlite.activity import Sums
-from holdfast.store.sqlite.call_views import CallRow
-from holdfast.store.sqlite.inspection import last_log
-from holdfast.store.sqlite.journal_views import Row
+from holdfast.store.inspection import CallRow, JournalRow, Sums, View
 
 APPROVALS = 20
 
@@ -29,7 +22,7 @@ class Loaded:
     """See the module's text."""
 
     run: Run
-    journal: list[Row]
+    journal: list[JournalRow]
     steps: list[StepRecord]
     calls: list[CallRow]
     sums: Sums
@@ -59,7 +52,7 @@ class Loaded:
         return error_of(facts) if "error" in facts else None
 
     @property
-    def result(self) -> Row | None:
+    def result(self) -> JournalRow | None:
         """The event that has the run's result."""
         last = self.journal[-1]
         return last if last.type == "run.completed" and last.size else None
@@ -90,27 +83,27 @@ class Loaded:
         }
 
 
-def load(connection: sqlite3.Connection, run_id: str) -> Loaded:
+def load(view: View, run_id: str) -> Loaded:
     """A run, or NotFound."""
-    run = existing(connection, run_id)
-    journal = journal_of.rows(connection, run_id)
+    run = existing(view, run_id)
+    journal = view.journal(run_id)
     if not journal:
         raise NotFound(f"the journal of {run_id} is empty")
     return Loaded(
         run,
         journal,
         records_of(journal),
-        calls_of.of_run(connection, run_id),
-        activity.sums(connection, run_id),
-        approvals.listed(connection, "pending", run_id, APPROVALS, None, time.time()),
-        queries.published(connection, run_id),
-        last_log(connection),
+        view.calls_of_run(run_id),
+        view.activity_sums(run_id),
+        view.approvals("pending", run_id, APPROVALS, None, time.time()),
+        view.published(run_id),
+        view.log_end(),
     )
 
 
-def existing(connection: sqlite3.Connection, run_id: str) -> Run:
+def existing(view: View, run_id: str) -> Run:
     """A run's record, or NotFound."""
-    run = queries.get(connection, run_id)
+    run = view.run(run_id)
     if run is None:
         raise NotFound(f"there is no run {run_id[:100]}", hint="the list of runs has what there is")
     return run

@@ -14,8 +14,7 @@ from holdfast.records import Run, Status
 from holdfast.server import views
 from holdfast.server.inspector.pages import Page, inspection, whole
 from holdfast.server.inspector.text_format import summary
-from holdfast.store.sqlite import run_views as found_in
-from holdfast.store.sqlite.run_views import COUNTED, RunPage, RunQuery, RunRow
+from holdfast.store.inspection import COUNTED, RunPage, RunQuery, RunRow
 
 ROWS = 50
 SPANS = {"1h": 3600.0, "24h": 86400.0, "7d": 604800.0, "30d": 2592000.0}
@@ -35,9 +34,7 @@ async def list_page(request: Request) -> Page:
     which = which_of(query, time.time())
     limit = whole(request, "limit", ROWS, 1, 500)
     below, above = query.get("before") or None, query.get("after") or None
-    found = await inspection(request).ask(
-        lambda c: found_in.run_page(c, which, limit, below, above)
-    )
+    found = await inspection(request).ask(lambda view: view.run_page(which, limit, below, above))
     given = given_of(query)
     context: dict[str, Any] = {
         "found": found,

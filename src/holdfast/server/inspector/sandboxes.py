@@ -13,9 +13,8 @@ from holdfast.errors import NotFound, UsageError
 from holdfast.sandbox.host import Host
 from holdfast.sandbox.sandbox import Sandbox
 from holdfast.server.inspector.pages import Page, inspection, seen, whole
-from holdfast.store.sqlite import sandbox_views as found_in
-from holdfast.store.sqlite.sandbox_views import SandboxDetail, SandboxRow
-from holdfast.store.sqlite.sandboxes import SandboxRecords
+from holdfast.store import opener
+from holdfast.store.inspection import SandboxDetail, SandboxRow
 
 ROWS = 50
 COMMANDS = 100
@@ -30,7 +29,7 @@ async def list_page(request: Request) -> Page:
     limit, below = whole(request, "limit", ROWS, 1, 500), request.query_params.get("before") or None
     await _notice_the_dead(request)
     found = await inspection(request).ask(
-        lambda c: found_in.sandbox_list(c, WHICH[which], limit, below)
+        lambda view: view.sandbox_list(WHICH[which], limit, below)
     )
     context: dict[str, Any] = {"found": found, "which": which, "log": found.log}
 
@@ -43,7 +42,7 @@ async def list_page(request: Request) -> Page:
 
 async def _notice_the_dead(request: Request) -> None:
     """Have sandboxes of processes that were killed put down as ended."""
-    records = SandboxRecords(inspection(request).path)
+    records = opener.sandbox_records(inspection(request).name)
     try:
         await records.list(limit=1)
     finally:
@@ -80,7 +79,7 @@ async def _found(request: Request) -> SandboxDetail:
     command = request.query_params.get("command") or None
     egress = whole(request, "egress", 0, 0, 1 << 62) or None
     found = await inspection(request).ask(
-        lambda c: found_in.sandbox_detail(c, id, COMMANDS, command, egress)
+        lambda view: view.sandbox_detail(id, COMMANDS, command, egress)
     )
     if found is None:
         raise NotFound(f"there is no sandbox {id[:100]}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from holdfast.store.sqlite.call_views import Sum
+from holdfast.store.inspection import Sum
 
 GOOD = "completed"
 UNDER_WAY = "started"

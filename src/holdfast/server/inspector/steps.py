@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.records import Run
 from holdfast.records.live import ANSWER, UPDATE
 from holdfast.runtime.step_records import END_OF, StepRecord
-from holdfast.store.sqlite.approvals import DECIDED
+from holdfast.store.base import DECIDED
 
 WEBHOOK = "@webhook/"
 NAMES = {"take_repo": "take the repo", "try_repair": "try"}

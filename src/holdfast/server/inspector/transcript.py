@@ -20,7 +20,7 @@ from holdfast.gateway.request import Request
 from holdfast.records import ErrorInfo
 from holdfast.runtime.step_records import StepRecord
 from holdfast.server.inspector import code_html, payloads
-from holdfast.store.sqlite.call_views import CallRow
+from holdfast.store.inspection import CallRow
 
 STEPS = 60
 """Steps on one page of a story."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -19,8 +18,7 @@ from holdfast.server.inspector.pages import Page, inspection, mask, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.run_data import Loaded, load
 from holdfast.server.inspector.transcript import Entry, RecordedCall
-from holdfast.store.sqlite import call_views as calls_of
-from holdfast.store.sqlite import journal_views as journal_of
+from holdfast.store.inspection import View
 
 READ_BYTES = 8 * SHOWN_BYTES
 """A result larger than this is named, not told."""
@@ -32,18 +30,18 @@ async def transcript_page(request: Request) -> Page:
     first = whole(request, "from", 0, 0, 1_000_000)
 
     def ask(
-        connection: sqlite3.Connection,
+        view: View,
     ) -> tuple[Loaded, list[Entry], Shown | None, Shown | None]:
-        loaded = load(connection, request.path_params["run_id"])
+        loaded = load(view, request.path_params["run_id"])
         told = loaded.steps[first : first + transcript.STEPS]
         before = _with_code_before(loaded.steps[:first], told)
-        outputs = _outputs(connection, loaded.run.id, [*before, *told], masked)
-        entries = transcript.story_of(told, outputs, _calls(connection, loaded, told), before)
-        input = run_pages.shown(connection, loaded.run.id, 1, masked)
+        outputs = _outputs(view, loaded.run.id, [*before, *told], masked)
+        entries = transcript.story_of(told, outputs, _calls(view, loaded, told), before)
+        input = run_pages.shown(view, loaded.run.id, 1, masked)
         result = loaded.result
         end = None
         if result is not None:
-            end = run_pages.shown(connection, loaded.run.id, result.seq, masked)
+            end = run_pages.shown(view, loaded.run.id, result.seq, masked)
         return loaded, entries, input, end
 
     loaded, entries, input, result = await inspection(request).ask(ask)
@@ -68,15 +66,13 @@ def _with_code_before(
     return list(latest.values())
 
 
-def _outputs(
-    connection: sqlite3.Connection, run_id: str, steps: Sequence[StepRecord], masked: Mask
-) -> dict[int, Any]:
+def _outputs(view: View, run_id: str, steps: Sequence[StepRecord], masked: Mask) -> dict[int, Any]:
     found: dict[int, Any] = {}
     for step in steps:
         seq = step.output_seq
         if seq is None or step.output_size > READ_BYTES:
             continue
-        payload = journal_of.payload(connection, run_id, seq, 0, READ_BYTES)
+        payload = view.payload(run_id, seq, 0, READ_BYTES)
         if payload is not None:
             try:
                 found[seq] = json.loads(masked(payload.data.decode(errors="replace")))
@@ -86,14 +82,14 @@ def _outputs(
 
 
 def _calls(
-    connection: sqlite3.Connection, loaded: Loaded, steps: Sequence[StepRecord]
+    view: View, loaded: Loaded, steps: Sequence[StepRecord]
 ) -> dict[str, list[RecordedCall]]:
     keys = {step.key for step in steps}
     found: dict[str, list[RecordedCall]] = {}
     for row in loaded.calls:
         if row.step_key is None or row.step_key not in keys:
             continue
-        call = calls_of.call(connection, row.id)
+        call = view.call(row.id)
         if call is not None:
             told = RecordedCall(row, recorded_request(call), recorded_reply(call))
             found.setdefault(row.step_key, []).append(told)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import sqlite3
 import time
-from pathlib import Path
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -15,8 +13,6 @@ from holdfast import __version__
 from holdfast.runtime.engine import Engine
 from holdfast.server.inspector.pages import Page, inspection
 from holdfast.server.inspector.runs import status_of
-from holdfast.store.sqlite import wake
-from holdfast.store.sqlite import worker_views as found_in
 
 BEHIND_SECONDS = 2.0
 """A run that is due for longer than this waits for a worker that is not there."""
@@ -27,26 +23,24 @@ async def workers_page(request: Request) -> Page:
     now = time.time()
     engine = cast("Engine", request.app.state.engine)
     reader = inspection(request)
-    state = await reader.ask(lambda c: found_in.state(c, now))
-    files = await reader.ask(lambda _c: _files(reader.path))
-    alive = await reader.ask(lambda _c: set(wake.alive(reader.path)))
+    state = await reader.ask(lambda view: view.state(now))
     waiting = [due for due in state.due if due.runs]
     lag = max((now - due.since for due in waiting if due.since is not None), default=0.0)
     context: dict[str, Any] = {
         "state": state,
-        "alive": alive,
+        "alive": state.processes,
         "me": engine.me.id,
         "here": platform.node(),
         "lag": lag,
         "behind": lag > BEHIND_SECONDS,
         "waiting": waiting,
-        "store_path": str(reader.path),
-        "files": files,
-        "bytes": sum(size for _name, size in files),
+        "store_path": reader.name,
+        "files": state.files,
+        "bytes": sum(size for _name, size in state.files),
         "facts": {
             "Holdfast": __version__,
             "Python": platform.python_version(),
-            "SQLite": sqlite3.sqlite_version,
+            "Store": state.software,
             "System": f"{platform.system()} {platform.release()}",
             "This server": f"pid {os.getpid()} on {platform.node()}",
         },
@@ -73,14 +67,8 @@ async def workers_page(request: Request) -> Page:
             ],
             "lag_seconds": lag,
             "runs": state.counts,
-            "store": {"path": str(reader.path), "bytes": context["bytes"], "schema": state.schema},
+            "store": {"path": reader.name, "bytes": context["bytes"], "schema": state.schema},
             "events": state.log,
         }
 
     return Page("workers.html", "Workers", "workers", context, as_json, live="/api/events", every=5)
-
-
-def _files(path: Path) -> list[tuple[str, int]]:
-    """The store's files and their sizes."""
-    found = (path, path.with_name(f"{path.name}-wal"))
-    return [(file.name, file.stat().st_size) for file in found if file.exists()]

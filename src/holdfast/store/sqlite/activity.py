@@ -7,14 +7,13 @@ none of the run's is refused. What was said in calls is not read.
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.errors import UsageError
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
+from holdfast.store.inspection import Activity, ActivityPage, CallRow, Spent, Sums
 from holdfast.store.sqlite import call_views as calls_in
 from holdfast.store.sqlite import sandbox_rows
-from holdfast.store.sqlite.call_views import CallRow
 
 T = TypeVar("T")
 
@@ -47,58 +46,6 @@ SANDBOXES_OF = "SELECT count(*) FROM sandboxes WHERE run_id = ?"
 COMMANDS_OF = "SELECT count(*) FROM commands WHERE run_id = ?"
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """A page, and whether there is more behind it."""
-
-    rows: list[T]
-    more: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """Of everything a run did. Money in nanodollars; a call without a price is not in it."""
-
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    cost: int
-    unpriced: int
-    sandboxes: int
-    commands: int
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """What the ended model calls of a step came to: nanodollars, and calls without a price."""
-
-    calls: int = 0
-    tokens: int = 0
-    cost: int = 0
-    unpriced: int = 0
-    model: str = ""
-    """One of those that were asked."""
-
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(
-            self.calls + other.calls,
-            self.tokens + other.tokens,
-            self.cost + other.cost,
-            self.unpriced + other.unpriced,
-            self.model or other.model,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Activity:
-    """The beginning of what a run did, and the sums of all of it."""
-
-    calls: Page[CallRow]
-    sandboxes: Page[SandboxRecord]
-    commands: Page[CommandRecord]
-    sums: Sums
-
-
 def of_run(connection: sqlite3.Connection, run_id: str, limit: int) -> Activity:
     """The first page of each, and the sums."""
     return Activity(
@@ -126,28 +73,28 @@ def spent_by_step(connection: sqlite3.Connection, run_id: str) -> dict[str, Spen
 
 def calls(
     connection: sqlite3.Connection, run_id: str, after: str | None, limit: int
-) -> Page[CallRow]:
+) -> ActivityPage[CallRow]:
     """A run's model calls."""
     ids, more = _ids(connection, (CALLS, CALL_AT), run_id, after, limit)
-    return Page([calls_in.row(connection, id) for id in ids], more)
+    return ActivityPage([calls_in.row(connection, id) for id in ids], more)
 
 
 def sandboxes(
     connection: sqlite3.Connection, run_id: str, after: str | None, limit: int
-) -> Page[SandboxRecord]:
+) -> ActivityPage[SandboxRecord]:
     """A run's sandboxes."""
     ids, more = _ids(connection, (SANDBOXES, SANDBOX_AT), run_id, after, limit)
     found = [sandbox_rows.sandbox(connection, id) for id in ids]
-    return Page([record for record in found if record is not None], more)
+    return ActivityPage([record for record in found if record is not None], more)
 
 
 def commands(
     connection: sqlite3.Connection, run_id: str, after: str | None, limit: int
-) -> Page[CommandRecord]:
+) -> ActivityPage[CommandRecord]:
     """The commands that a run had carried out in sandboxes."""
     ids, more = _ids(connection, (COMMANDS, COMMAND_AT), run_id, after, limit)
     found = [sandbox_rows.command(connection, id) for id in ids]
-    return Page([record for record in found if record is not None], more)
+    return ActivityPage([record for record in found if record is not None], more)
 
 
 def _ids(

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import Final
 
 from holdfast.errors import ApprovalRefused, NotFound
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
+from holdfast.store.base import DECIDED
 from holdfast.store.sqlite import mailbox
 from holdfast.store.sqlite.database import Transaction
-
-DECIDED: Final = "@approval/"
-"""Prefix of the event that tells a run of a decision."""
 
 INSERT = """
 INSERT OR IGNORE INTO approvals (id, run_id, title, tool, arguments, arguments_hash, asked_of,

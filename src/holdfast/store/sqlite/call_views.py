@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.records.calls import Call, Spend, SpendLimit
+from holdfast.store.inspection import CallFilter, CallPage, CallRow, Slice, Sum
 from holdfast.store.sqlite import ledger_rows
-from holdfast.store.sqlite.inspection import last_log
+from holdfast.store.sqlite.queries import last_log
 
 COLUMNS = """
 SELECT id, status, model, provider, served, run_id, workflow, step, step_key, attempt, started_at,
@@ -44,86 +44,6 @@ SPENT_LIKE = """
 SELECT scope, usd, tokens, calls, held_usd, held_tokens FROM spend
 WHERE scope >= ? AND scope < ? ORDER BY usd DESC LIMIT ?
 """
-
-
-@dataclass(frozen=True, slots=True)
-class CallRow:
-    """A call, without what was said."""
-
-    id: str
-    status: str
-    model: str
-    provider: str | None
-    served: str | None
-    run_id: str | None
-    workflow: str | None
-    step: str | None
-    step_key: str | None
-    attempt: int | None
-    started_at: float
-    finished_at: float | None
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    reasoning_tokens: int
-    estimated: bool
-    cost: int | None
-    latency: float
-    first_token: float | None
-    attempts: list[dict[str, Any]]
-    error: str | None
-    message: str | None
-    finish: str | None
-    tags: list[str]
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Calls of one model by one provider that ended alike and took about as long."""
-
-    model: str
-    provider: str
-    status: str
-    latency: float
-    calls: int
-    cost: int
-    unpriced: int
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """What one model cost in one slice of time."""
-
-    index: int
-    model: str
-    calls: int
-    cost: int
-    tokens: int
-
-
-@dataclass(frozen=True)
-class CallFilter:
-    """Which calls to list."""
-
-    model: str | None = None
-    provider: str | None = None
-    status: str | None = None
-    run_id: str | None = None
-    since: float | None = None
-
-
-@dataclass(frozen=True)
-class CallPage:
-    rows: list[CallRow]
-    older: float | None
-    log: int
 
 
 def of_run(connection: sqlite3.Connection, run_id: str, limit: int = 20_000) -> list[CallRow]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.store.inspection import CHANGE_KINDS, Changes
 from holdfast.store.sqlite.database import damaged_text, open_to_read
 from holdfast.store.sqlite.schema import as_store_error
 
@@ -67,7 +68,6 @@ KINDS = (
     Kind("workers", None, None, "SELECT id, NULL FROM workers"),
 )
 VERSION = "PRAGMA data_version"
-NAMES = tuple(kind.name for kind in KINDS)
 DOINGS = ("calls", "sandboxes", "commands")
 
 
@@ -81,16 +81,12 @@ class State:
     @property
     def mark(self) -> str:
         """A short text that is another whenever the state is."""
-        told = repr([(self.newest[name], sorted(self.open[name])) for name in NAMES])
+        told = repr([(self.newest[name], sorted(self.open[name])) for name in CHANGE_KINDS])
         return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
     def has_open(self, run_id: str) -> bool:
         """Whether a call, a sandbox or a command of a run is under way."""
         return any(run_id in self.open[name].values() for name in DOINGS)
-
-
-Changes = dict[str, set[str | None]]
-"""By kind, the runs of which something began or ended; None: something of no run."""
 
 
 def state_of(connection: sqlite3.Connection) -> State:
@@ -126,7 +122,7 @@ def touched(connection: sqlite3.Connection, before: State, now: State) -> Change
     return found
 
 
-class ChangeDetector:
+class SqliteChangeDetector:
     """Looks, on a connection that nobody else uses."""
 
     def __init__(self, path: Path) -> None:
@@ -171,6 +167,16 @@ class ChangeDetector:
         # Asked before the state: a commit in between is looked at twice, never missed.
         self.state, self._version = now, version
         return found
+
+    def mark(self) -> str:
+        """What stands for the state as of the last look."""
+        assert self.state is not None, "nobody has looked"
+        return self.state.mark
+
+    def has_open(self, run_id: str) -> bool:
+        """Whether a call, a sandbox or a command of a run was under way at the last look."""
+        assert self.state is not None, "nobody has looked"
+        return self.state.has_open(run_id)
 
     def close(self) -> None:
         """Let go of the file."""

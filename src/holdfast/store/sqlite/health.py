@@ -9,38 +9,20 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import StoreError
+from holdfast.store.health import Health
 from holdfast.store.sqlite import schema, wake
 
 COUNTS = "SELECT status, count(*) FROM runs GROUP BY status ORDER BY status"
 WORKER_PREFIX = "wkr_"
+OLDEST = (3, 35)  # RETURNING
 
 
-@dataclass(frozen=True)
-class Health:
-    """A store's file, as found."""
-
-    path: str
-    exists: bool
-    writable: bool
-    schema_version: int | None = None
-    known_schema: int = 0
-    """The newest schema that this program knows."""
-    bytes: int = 0
-    """The size of the file and its write-ahead log."""
-    runs: dict[str, int] = field(default_factory=dict[str, int])
-    """How many runs there are, by status."""
-    workers: list[str] = field(default_factory=list[str])
-    """The workers on this machine that are alive."""
-    problem: StoreError | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        problem = self.problem
-        return {**asdict(self), "problem": problem.message if problem else None}
+def software() -> tuple[str, str, bool]:
+    """SQLite, its version, and whether that is new enough."""
+    return "sqlite", sqlite3.sqlite_version, sqlite3.sqlite_version_info >= OLDEST
 
 
 def examine(path: Path) -> Health:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import dataclass
 from typing import Any, cast
+
+from holdfast.store.inspection import JournalRow, Payload
 
 LOOKED_INTO = 1_000_000
 """Payloads up to this size, in bytes, are looked into for `attempt`, `passed` and `summary`."""
@@ -32,40 +33,9 @@ WHERE e.run_id = ? AND e.seq = ?
 LENGTH = "SELECT max(seq) FROM events WHERE run_id = ?"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """An event, with the size of its payload instead of the payload."""
-
-    seq: int
-    type: str
-    key: str
-    at: float
-    facts: dict[str, Any]
-    size: int = 0
-    log: int = 0
-    round: int | None = None
-    """Which attempt of a loop the step belongs to, by its own `attempt` argument."""
-    passed: bool | None = None
-    """The verdict in a step's result, if it has one."""
-    summary: str = ""
-    """The words of that verdict."""
-
-
-@dataclass(frozen=True, slots=True)
-class Payload:
-    """A piece of an event's payload."""
-
-    data: bytes
-    size: int
-    """Of the whole, in bytes."""
-    start: int = 0
-
-    @property
-    def is_whole(self) -> bool:
-        return self.start == 0 and len(self.data) == self.size
-
-
-def rows(connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int = -1) -> list[Row]:
+def rows(
+    connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int = -1
+) -> list[JournalRow]:
     """A run's events in order, from behind one on."""
     found = connection.execute(ROWS, (LOOKED_INTO, run_id, after, limit))
     return [_row(*row) for row in found]
@@ -73,13 +43,13 @@ def rows(connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int
 
 def _row(
     seq: int, type: str, key: str, at: float, meta: str, size: int, log: int, body: bytes | None
-) -> Row:
+) -> JournalRow:
     facts = read_object(meta)
     if body is None:
-        return Row(seq, type, key, at, facts, size, log)
+        return JournalRow(seq, type, key, at, facts, size, log)
     inside = read_object(body)
     round, passed, summary = inside.get("attempt"), inside.get("passed"), inside.get("summary")
-    return Row(
+    return JournalRow(
         seq,
         type,
         key,

@@ -20,37 +20,17 @@ from typing import TypeVar
 from holdfast.errors import BudgetExceeded, HoldfastError, StoreError
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
 from holdfast.store.base import Change
+from holdfast.store.ledger import KEPT_SECONDS, Begun, Earlier, Rate
 from holdfast.store.sqlite import ledger_keys, ledger_queue, ledger_rates, ledger_rows, ledger_spend
 from holdfast.store.sqlite.database import MEMORY, Database, Result, Transaction
 from holdfast.store.sqlite.ledger_queue import Line, Waiter
-from holdfast.store.sqlite.ledger_rates import Rate
 from holdfast.store.sqlite.ledger_rows import Hold
 from holdfast.store.sqlite.process_locks import Owner, owners_folder
 
 T = TypeVar("T")
 _Ending = Callable[[sqlite3.Connection], Sequence[str]]
-DAY = 86400.0
 _POLL, _LONGEST_POLL = 0.02, 0.25
 """How often the first in line looks whether another process has made room."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """The call is on record and may be sent."""
-
-    limited: bool
-    """Whether any limit applies, so that the output must be capped."""
-    scopes: Sequence[str] = ()
-    """Where it is held."""
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """A call with the same key and request is on record already."""
-
-    call: Call
-    replay: bytes | None
-    """Its sealed reply, if it completed and is still kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +45,7 @@ class _InLine:
 class SqliteLedger:
     """Calls, spend and keys in the store at `path`; `:memory:` keeps them in this process."""
 
-    def __init__(self, path: Path | str, *, replays_for: float = DAY) -> None:
+    def __init__(self, path: Path | str, *, replays_for: float = KEPT_SECONDS) -> None:
         self.path = Path(path)
         in_memory = str(path) == MEMORY
         self._owner = Owner(None if in_memory else owners_folder(self.path))

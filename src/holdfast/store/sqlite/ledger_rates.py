@@ -9,21 +9,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from holdfast.store.ledger import Rate
 
 MINUTE = 60.0
 _SET = """
 INSERT INTO rates (name, level, at) VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET level = excluded.level, at = excluded.at
 """
-
-
-class Rate(NamedTuple):
-    """So much of a bucket of `per_minute` units."""
-
-    name: str
-    per_minute: int
-    amount: float
 
 
 def taken(level: float, seconds: float, rate: Rate) -> tuple[float, float]:

@@ -19,12 +19,10 @@ from typing import Any, Final, cast
 
 from holdfast.errors import CorruptEvent
 from holdfast.records import RUN_ENDS, Event, Message
-from holdfast.store.base import Mail
+from holdfast.store.base import END_OF, Mail
 from holdfast.store.sqlite import events, queries
 from holdfast.store.sqlite.database import Transaction
 
-END_OF: Final = "@run/"
-"""Prefix of the wait for the end of a run."""
 AFTER_A_REFUSAL: Final = 16
 """Messages on offer once a wait has refused one: its predicate may be looking for a rare one."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from holdfast.records import (
     ATTRIBUTES_SET,
@@ -34,7 +34,7 @@ from holdfast.records import (
     Event,
     Run,
 )
-from holdfast.store.base import NewRun
+from holdfast.store.base import END_OF, TERMINATED, NewRun
 from holdfast.store.sqlite import chains, concurrency, mailbox, queries, updates
 from holdfast.store.sqlite import events as rows
 from holdfast.store.sqlite.creation import create, existing, set_attributes
@@ -155,13 +155,6 @@ def resume(tx: Transaction, run: Run, at: float) -> None:
         concurrency.enter(tx, run.id, due_at or at, at)
 
 
-TERMINATED: Final = {
-    "terminated": True,
-    "error": {"type": "Terminated", "message": "it was ended without its `finally` blocks"},
-}
-"""Facts about the end of a run that was terminated."""
-
-
 def do_what_was_asked(tx: Transaction, run_id: str, at: float) -> bool:
     """Carry out the requests left for a run whose owner is gone; False if it may not go on."""
     asked = {str(row[0]) for row in tx.execute(REQUESTS, (run_id,))}
@@ -266,7 +259,7 @@ def _wait_closed(tx: Transaction, event: Event) -> None:
 def _child_started(tx: Transaction, event: Event) -> None:
     new = new_run_from(event.facts["run"], event.at)
     _create_once(tx, new)
-    mailbox.open_wait(tx, event.run_id, event.key, mailbox.END_OF + new.id, {})
+    mailbox.open_wait(tx, event.run_id, event.key, END_OF + new.id, {})
 
 
 def _child_dropped(tx: Transaction, event: Event) -> None:

@@ -43,6 +43,8 @@ SELECT idx, data, at, step, attempt FROM chunks
 WHERE run_id = ? AND stream = ? AND idx >= ? ORDER BY idx LIMIT ?
 """
 
+LAST_LOG = "SELECT coalesce(max(log), 0) FROM events"
+
 
 def get(connection: sqlite3.Connection, run_id: str) -> Run | None:
     """One run, or None."""
@@ -136,3 +138,13 @@ def chunks(
     """Pieces of a stream, from an index on."""
     rows = connection.execute(CHUNKS, (run_id, stream, start, limit))
     return [Chunk(*row) for row in rows]
+
+
+def last_log(connection: sqlite3.Connection) -> int:
+    """Where the log of all runs ends: live views go on from there."""
+    return int(connection.execute(LAST_LOG).fetchone()[0])
+
+
+def marks(values: Any) -> str:
+    """As many question marks as there are values."""
+    return ",".join("?" * len(values))

@@ -24,7 +24,7 @@ from holdfast.records import (
     Event,
     Run,
 )
-from holdfast.store.base import NewRun
+from holdfast.store.base import END_OF, NewRun
 from holdfast.store.sqlite import (
     approvals,
     concurrency,
@@ -202,7 +202,7 @@ def reopen(tx: Transaction, run_id: str, history: Sequence[Event]) -> None:
         elif event.type == WAIT_CREATED:
             mailbox.open_wait(tx, run_id, event.key, facts["name"], facts.get("match") or {})
         elif event.type == CHILD_STARTED:
-            name = mailbox.END_OF + facts["run"]["id"]
+            name = END_OF + facts["run"]["id"]
             mailbox.open_wait(tx, run_id, event.key, name, {})
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.ids import new_id
-from holdfast.records import COMMANDS, COMPLETIONS, STEP_CANCELLED, STEP_RETRYING, Run, Status
+from holdfast.records import COMMANDS, COMPLETIONS, STEP_CANCELLED, STEP_RETRYING, Run
+from holdfast.store.inspection import COUNTED, Doing, RunPage, RunQuery, RunRow
 from holdfast.store.sqlite import queries
-from holdfast.store.sqlite.inspection import last_log, marks
+from holdfast.store.sqlite.queries import last_log, marks
 
-COUNTED = 1000
-"""Results are counted up to here; more is "over 1,000"."""
 SEARCHED = 50_000
 """Runs that one search looks at; older ones are the next page's."""
 NARROW = 2000
@@ -35,67 +33,6 @@ FOUND_IN = """(r.id LIKE ? ESCAPE '\\' OR r.workflow LIKE ? ESCAPE '\\' OR r.key
  OR r.error LIKE ? ESCAPE '\\' OR EXISTS
  (SELECT 1 FROM attributes s WHERE s.run_id = r.id AND s.value LIKE ? ESCAPE '\\'))"""
 LAST_ID = "run_~"
-
-
-@dataclass(frozen=True)
-class RunQuery:
-    """Which runs to list. Everything given must fit."""
-
-    workflow: str | None = None
-    status: tuple[Status, ...] = ()
-    attributes: tuple[tuple[str, str], ...] = ()
-    """Name, and value as JSON."""
-    since: float | None = None
-    until: float | None = None
-    search: str = ""
-    parent: str | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether kept counts say how many there are."""
-        return not (self.attributes or self.since or self.until or self.search or self.parent)
-
-
-@dataclass(frozen=True)
-class Doing:
-    """What a run is at: an open step, wait or timer."""
-
-    type: str
-    name: str
-    since: float
-    attempt: int = 1
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """A run in the list."""
-
-    run: Run
-    input: bytes
-    """The beginning of its input."""
-    doing: Doing | None
-    usd: int
-    """Nanodollars."""
-    tokens: int
-    calls: int
-
-
-@dataclass(frozen=True)
-class RunPage:
-    """Some runs, newest first."""
-
-    rows: list[RunRow]
-    older: str | None
-    """The next page lists runs below this id."""
-    newer: str | None
-    """The page before lists runs above this id; None on the first."""
-    found: int | None
-    """How many fit in all, up to COUNTED; None where that is not known."""
-    searched_to: float | None
-    """The search stopped at runs of this time; older ones may fit, too."""
-    counts: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
-    """How many runs there are, by workflow and status."""
-    log: int = 0
 
 
 def run_page(
@@ -139,10 +76,15 @@ def counts(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
 
 def run_row(connection: sqlite3.Connection, run: Run) -> RunRow:
     """A run with what the list says of it."""
-    head = connection.execute(INPUT, (run.id,)).fetchone()
     usd, tokens, calls = connection.execute(SPEND, (f"run:{run.id}",)).fetchone() or (0, 0, 0)
     doing = None if run.ended else doing_now(connection, run.id)
-    return RunRow(run, (head and head[0]) or b"", doing, usd, tokens, calls)
+    return RunRow(run, run_input(connection, run.id), doing, usd, tokens, calls)
+
+
+def run_input(connection: sqlite3.Connection, run_id: str) -> bytes:
+    """The beginning of what a run was given."""
+    head = connection.execute(INPUT, (run_id,)).fetchone()
+    return (head and head[0]) or b""
 
 
 def doing_now(connection: sqlite3.Connection, run_id: str) -> Doing | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.store.sandboxes import Dropped
 from holdfast.store.sqlite.database import Database
 
 AT_ONCE = 500
@@ -29,22 +29,6 @@ DELETE FROM egress WHERE id IN (
   SELECT e.id FROM egress e WHERE e.at < :before
     AND NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.id = e.sandbox_id) LIMIT :most)
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """How many records were dropped."""
-
-    sandboxes: int = 0
-    commands: int = 0
-    attempts: int = 0
-
-    def __add__(self, other: Dropped) -> Dropped:
-        return Dropped(
-            self.sandboxes + other.sandboxes,
-            self.commands + other.commands,
-            self.attempts + other.attempts,
-        )
 
 
 def prune_store(path: Path, keep: float, *, most: int = AT_ONCE) -> Dropped:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.records.sandboxes import PROCESS_DIED, CommandRecord, EgressRecord, SandboxRecord
+from holdfast.store.sandboxes import CommandPage, EgressPage, SandboxFilter, SandboxPage
 
 KEPT_ARGUMENTS = 64 * 1024
 """Characters of a command's arguments that are kept, all of them together."""
@@ -59,39 +59,6 @@ _OWNERS = """
 SELECT owner FROM sandboxes WHERE stopped_at IS NULL
 UNION SELECT owner FROM commands WHERE ended_at IS NULL
 """
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxFilter:
-    """Which sandboxes to list. Everything given must fit."""
-
-    run_id: str | None = None
-    live: bool | None = None
-    """True: those that run; False: those that have stopped."""
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxPage:
-    """Some sandboxes, newest first, and where the next page begins."""
-
-    sandboxes: list[SandboxRecord]
-    cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class CommandPage:
-    """Some commands, oldest first, and where the next page begins."""
-
-    commands: list[CommandRecord]
-    cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class EgressPage:
-    """Some attempts to reach the network, oldest first, and where the next page begins."""
-
-    attempts: list[EgressRecord]
-    cursor: int | None
 
 
 # ------------------------------------------------------------------------------ writing

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
 
 from holdfast.records.sandboxes import (
     MEANT_TO_FAIL,
-    CommandRecord,
     EgressRecord,
     SandboxRecord,
 )
+from holdfast.store.inspection import SandboxDetail, SandboxList, SandboxRow, StepWork
+from holdfast.store.sandboxes import SandboxFilter
 from holdfast.store.sqlite import sandbox_rows
-from holdfast.store.sqlite.inspection import last_log
-from holdfast.store.sqlite.sandbox_rows import SandboxFilter
+from holdfast.store.sqlite.queries import last_log
 
 DONE = """
 SELECT count(*), coalesce(sum(stdout_bytes + stderr_bytes), 0),
@@ -29,44 +28,6 @@ WHERE sandbox_id = ?
 LIVE = "SELECT count(*) FROM sandboxes WHERE stopped_at IS NULL"
 SHOWN = 200
 """Commands of a run, and attempts to reach the network, that are read."""
-
-
-@dataclass(frozen=True)
-class SandboxRow:
-    """A sandbox in the list."""
-
-    record: SandboxRecord
-    commands: int
-    failed: int
-    """Commands that did not end with 0."""
-    written: int
-    """Bytes that its commands wrote."""
-    reached: int
-    """Attempts to reach the network."""
-    refused: int
-    cpu_seconds: float | None
-    """What it used; of one that has not stopped, what its ended commands did. None: unknown."""
-    peak_memory: int | None
-
-
-@dataclass(frozen=True)
-class SandboxList:
-    rows: list[SandboxRow]
-    older: str | None
-    live: int
-    log: int
-
-
-@dataclass(frozen=True)
-class SandboxDetail:
-    """One sandbox with its commands and attempts, a page of each."""
-
-    row: SandboxRow
-    commands: list[CommandRecord]
-    next_command: str | None
-    egress: list[EgressRecord]
-    next_egress: int | None
-    log: int
 
 
 def sandbox_list(
@@ -106,16 +67,6 @@ def sandbox_detail(
         attempts.cursor,
         last_log(connection),
     )
-
-
-@dataclass(frozen=True)
-class StepWork:
-    """What a step did in sandboxes."""
-
-    commands: list[CommandRecord]
-    sandboxes: list[SandboxRecord]
-    refused: list[EgressRecord]
-    """Attempts of those sandboxes to reach what they may not."""
 
 
 def of_step(connection: sqlite3.Connection, run_id: str, step_key: str) -> StepWork:

@@ -18,10 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, StoreError
+from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
+from holdfast.store.sandboxes import Dropped
 from holdfast.store.sqlite import sandbox_cleanup, sandbox_rows
 from holdfast.store.sqlite.database import Database, Transaction
 from holdfast.store.sqlite.process_locks import Owner, is_free, owners_folder
-from holdfast.store.sqlite.sandbox_cleanup import Dropped
 
 log = logging.getLogger("holdfast")
 
@@ -35,7 +36,7 @@ MOST = 100_000
 Write = Callable[[sqlite3.Connection, str], None]
 
 
-class SandboxWriter:
+class SqliteSandboxWriter:
     """One process's records of sandboxes, on their way to the store at `path`."""
 
     def __init__(self, path: Path, *, keep: float | None = None) -> None:
@@ -56,6 +57,21 @@ class SandboxWriter:
         self._closing = False
         self._failure: HoldfastError | None = None
         self._timer: threading.Timer | None = None
+
+    def add_sandbox(self, record: SandboxRecord) -> None:
+        self.put(lambda c, owner: sandbox_rows.add_sandbox(c, owner, record))
+
+    def stop_sandbox(self, record: SandboxRecord) -> None:
+        self.put(lambda c, _: sandbox_rows.stop_sandbox(c, record))
+
+    def add_command(self, record: CommandRecord) -> None:
+        self.put(lambda c, owner: sandbox_rows.add_command(c, owner, record))
+
+    def end_command(self, record: CommandRecord) -> None:
+        self.put(lambda c, _: sandbox_rows.end_command(c, record))
+
+    def add_egress(self, record: EgressRecord) -> None:
+        self.put(lambda c, _: sandbox_rows.add_egress(c, record))
 
     def put(self, write: Write) -> None:
         """Have something written, after all that was put before; usable from any thread."""

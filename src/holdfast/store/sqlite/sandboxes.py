@@ -14,24 +14,22 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
+from holdfast.store.sandboxes import (
+    PAGE,
+    CommandPage,
+    EgressPage,
+    SandboxFilter,
+    SandboxPage,
+)
 from holdfast.store.sqlite import sandbox_rows
 from holdfast.store.sqlite.database import Database, nothing
-from holdfast.store.sqlite.sandbox_rows import CommandPage, EgressPage, SandboxFilter, SandboxPage
 from holdfast.store.sqlite.sandbox_writer import close_dead, dead_owners
 
-__all__ = ["CommandPage", "EgressPage", "SandboxFilter", "SandboxPage", "SandboxRecords"]
-
 T = TypeVar("T")
-PAGE = 100
 
 
-class SandboxRecords:
-    """Questions about the sandboxes in the store at `path`; close it when done.
-
-    >>> records = SandboxRecords(path)
-    >>> page = await records.list(SandboxFilter(run_id=run.id))
-    >>> commands = (await records.commands(run_id=run.id)).commands
-    """
+class SqliteSandboxRecords:
+    """Questions about the sandboxes in the store at `path`; close it when done."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from pathlib import Path
 
-from holdfast.records import Run, Worker
-from holdfast.store.sqlite import queries
-from holdfast.store.sqlite.inspection import last_log
+from holdfast.records import Worker
+from holdfast.store.inspection import COUNTED, Due, StoreState, Tenancy
+from holdfast.store.sqlite import queries, wake
+from holdfast.store.sqlite.queries import last_log
 from holdfast.store.sqlite.run_views import counts
 
 HELD = "SELECT id FROM runs WHERE owner = ? ORDER BY id DESC LIMIT ?"
@@ -21,52 +22,16 @@ SELECT due_at FROM runs
 WHERE workflow = ? AND due_at > ? AND owner IS NULL AND status IN ('pending', 'waiting')
 ORDER BY due_at LIMIT 1
 """
-COUNTED = 1000
 
 
-@dataclass(frozen=True)
-class Due:
-    """Runs of a workflow that could go on, and nobody has taken."""
-
-    workflow: str
-    runs: int
-    """Up to COUNTED."""
-    since: float | None
-    """Since when the first of them is due."""
-    next_at: float | None
-    """When the next one will be."""
-
-
-@dataclass(frozen=True)
-class Tenancy:
-    """A worker, and some of the runs it has in hand."""
-
-    worker: Worker
-    runs: list[Run]
-
-
-@dataclass(frozen=True)
-class State:
-    """The store as a whole."""
-
-    workers: list[Tenancy]
-    due: list[Due]
-    counts: dict[str, dict[str, int]]
-    log: int
-    schema: int
-    page_bytes: int
-    """What the file holds, free pages included."""
-    free_bytes: int
-
-
-def state(connection: sqlite3.Connection, now: float, shown: int = 10) -> State:
+def state(connection: sqlite3.Connection, path: Path, now: float, shown: int = 10) -> StoreState:
     """Everything the page on workers shows."""
     kept = counts(connection)
     pages, free, size = (
         int(connection.execute(f"PRAGMA {name}").fetchone()[0])
         for name in ("page_count", "freelist_count", "page_size")
     )
-    return State(
+    return StoreState(
         [_tenancy(connection, worker, shown) for worker in queries.workers(connection)],
         [_due(connection, workflow, now) for workflow in sorted(kept)],
         kept,
@@ -74,6 +39,9 @@ def state(connection: sqlite3.Connection, now: float, shown: int = 10) -> State:
         int(connection.execute("PRAGMA user_version").fetchone()[0]),
         pages * size,
         free * size,
+        f"SQLite {sqlite3.sqlite_version}",
+        _files(path),
+        frozenset(wake.alive(path)),
     )
 
 
@@ -87,3 +55,9 @@ def _due(connection: sqlite3.Connection, workflow: str, now: float) -> Due:
     number, since = connection.execute(DUE, (workflow, now, COUNTED)).fetchone()
     next_at = connection.execute(NEXT, (workflow, now)).fetchone()
     return Due(workflow, number, since, next_at and next_at[0])
+
+
+def _files(path: Path) -> list[tuple[str, int]]:
+    """The store's files and their sizes."""
+    found = (path, path.with_name(f"{path.name}-wal"))
+    return [(file.name, file.stat().st_size) for file in found if file.exists()]

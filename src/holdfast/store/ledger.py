@@ -1,14 +1,49 @@
-"""What the gateway needs of a ledger; `holdfast.store.sqlite.ledger` keeps one in SQLite."""
+"""The contract of the ledger: model calls, what they spend, limits, rates and virtual keys.
+
+Every call is committed as `started`, with its worst case held against its budgets, before its
+first byte is sent; and once more when it ends. Limits hold across processes, and calls of a
+process that died are found and settled by the others. What a call costs and which scopes it counts
+against is the gateway's to say.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
-from holdfast.store.sqlite.ledger import Begun, Earlier
-from holdfast.store.sqlite.ledger_rates import Rate
+
+KEPT_SECONDS = 86400.0
+"""How long the sealed reply of a call with a key is kept, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The call is on record and may be sent."""
+
+    limited: bool
+    """Whether any limit applies, so that the output must be capped."""
+    scopes: Sequence[str] = ()
+    """Where it is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A call with the same key and request is on record already."""
+
+    call: Call
+    replay: bytes | None
+    """Its sealed reply, if it completed and is still kept."""
+
+
+class Rate(NamedTuple):
+    """So much of a bucket of `per_minute` units."""
+
+    name: str
+    per_minute: int
+    amount: float
 
 
 class Ledger(Protocol):
