@@ -57,6 +57,7 @@ class SqliteInspection:
         self.path = path
         self.name = str(path)
         self._database = Database.open(path)
+        self._closed = False
 
     async def ask(self, question: Callable[[View], T]) -> T:
         """The answer to a question, asked in a thread, in one read transaction."""
@@ -69,8 +70,10 @@ class SqliteInspection:
         return SqliteChangeDetector(self.path)
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._database.close()
+        """Let go of the file; a second time it does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._database.close()
 
 
 class SqliteView:

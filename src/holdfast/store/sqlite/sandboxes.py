@@ -35,6 +35,7 @@ class SqliteSandboxRecords:
         self.path = Path(path)
         self._database = Database.open(self.path)
         self._ready = False
+        self._closed = False
 
     async def notice_the_dead(self) -> None:
         """Have what processes left open that are gone put down as ended."""
@@ -97,5 +98,7 @@ class SqliteSandboxRecords:
         )
 
     async def close(self) -> None:
-        """Let go of the file."""
-        await asyncio.to_thread(self._database.close)
+        """Let go of the file; a second time it does nothing."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.to_thread(self._database.close)
