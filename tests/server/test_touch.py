@@ -246,7 +246,7 @@ async def test_the_end_is_told_when_what_the_run_did_is_on_record(
 
 def _count_looks(server: Server, monkeypatch: pytest.MonkeyPatch) -> list[None]:
     looks: list[None] = []
-    beat = server.app.state.feed._touches._pulse
+    beat = server.app.state.feed._touches._detector
     has_changed = beat.has_changed
 
     def counted() -> bool:
