@@ -206,10 +206,10 @@ class Encoding(State):
             bases = [self._class(b, by_name=True) for b in c.__bases__ if b is not object]
         specials: list[list[Any]] = []
         for name in SPECIAL:
-            found = getattr(c, name, None)
-            if found is getattr(object, name, None) or (name == "__hash__" and found is None):
+            found = _of_objects(c, name)
+            if found is _of_objects(object, name) or (name == "__hash__" and found is None):
                 continue
-            specials.append([name, base is None or found is not getattr(base, name, None)])
+            specials.append([name, base is None or found is not _of_objects(base, name)])
         functions = {n: f for n, f in vars(c).items() if isinstance(f, types.FunctionType)}
         stored = {
             each.argval
@@ -264,6 +264,11 @@ class Encoding(State):
         if issubclass(c, BaseException):
             return "error", None
         return ("zone", None) if issubclass(c, datetime.tzinfo) else ("", None)
+
+
+def _of_objects(c: Any, name: str) -> Any:
+    """What Python finds for an object of this class; `c.__call__` would find the metaclass's."""
+    return next((k.__dict__[name] for k in c.__mro__ if name in k.__dict__), None)
 
 
 def _is_named_tuple(c: Any) -> bool:
