@@ -93,6 +93,14 @@ async def test_what_is_told_is_what_pytest_prints() -> None:
         ("monkeypatch.setattr(__import__('sys'), 'path', [])", "the tests replace sys.path"),
         ("assert Number(5) == 5", "Number, a class of the program, is compared with a value"),
         ("assert Number(5) - 2 == 3", "Number, a class of the program, is reckoned with"),
+        (
+            "assert 'Number' in vars(__import__('solution'))",
+            "the tests look at all that a module of the program holds",
+        ),
+        (
+            "assert '__eq__' in Number.__dict__",
+            "the tests look at all that a class of the program holds",
+        ),
     ],
 )
 async def test_what_needs_one_process_is_noticed_while_the_tests_run(line: str, why: str) -> None:
