@@ -16,6 +16,8 @@ from holdfast.agents.code.crossing import needs_one_process
         "import time\nfrom solution import f\ndef test_f(monkeypatch):\n"
         "    monkeypatch.setattr(time, 'sleep', print)\n    assert f(1) == 2\n",
         "def test_f(:\n",
+        "from solution import f\ndef test_f():\n    for id in (1, 2):\n        assert f(id) == id\n",
+        "from solution import f, id\ndef test_f():\n    assert id(f(1)) == 2\n",
     ],
 )
 def test_most_tests_can_be_run_apart(tests: str) -> None:
@@ -36,6 +38,8 @@ def test_most_tests_can_be_run_apart(tests: str) -> None:
         ("text = open('solution.py').read()", "starts or reads the program's file"),
         ("command = 'python -m solution'", "starts or reads the program's file"),
         ("names = f.__code__.co_names", "looks into the program"),
+        ("def test_f(): assert f((), key=id) == 1", "asks which object a value is"),
+        ("assert [id(x) for x in f([()])] == [id(())]", "asks which object a value is"),
     ],
 )
 def test_some_say_what_they_need_one_process_for(line: str, reason: str) -> None:

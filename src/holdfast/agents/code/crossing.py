@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import symtable
 from collections.abc import Iterator
 
 _MODULES = {
@@ -91,12 +92,32 @@ def needs_one_process(tests: str) -> str | None:
     """What the tests do that needs one interpreter; None if nothing in their text does."""
     try:
         tree = ast.parse(tests)
+        names = symtable.symtable(tests, "tests", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None  # judged as what they are, at either level
+    if _uses_built_in("id", names):
+        return "asks which object a value is"  # one that never changes crosses as a copy
     for node in ast.walk(tree):
         for reason in _reasons(node):
             return reason
     return None
+
+
+def _uses_built_in(name: str, module: symtable.SymbolTable) -> bool:
+    """Whether a scope means the built-in by this name, and nothing of the tests' own."""
+    if name in module.get_identifiers():
+        own = module.lookup(name)
+        if own.is_assigned() or own.is_imported():
+            return False
+    scopes = [module]
+    for scope in scopes:
+        scopes.extend(scope.get_children())
+    return any(
+        name in scope.get_identifiers()
+        and scope.lookup(name).is_referenced()
+        and scope.lookup(name).is_global()
+        for scope in scopes
+    )
 
 
 def _reasons(node: ast.AST) -> Iterator[str]:

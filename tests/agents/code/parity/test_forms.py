@@ -163,6 +163,11 @@ FORMS = {
     "a missing name": "from solution import g\ndef test_a():\n    assert g(2) == 3\n",
     "a missing fixture": "from solution import f\ndef test_a(nothing_like_it):\n    assert f(1) == 2\n",
     "an async test with no plug-in": "from solution import later\nasync def test_a():\n    assert await later(1) == 2\n",
+    "what can be called, and what can't": "import pytest\nfrom solution import Thing, f\ndef test_a():\n    assert callable(f) and callable(Thing)\n"
+    "    assert not callable(Thing(f(1)))\n    with pytest.raises(TypeError):\n        Thing(1) | 1\n    assert Thing(f(1)) == Thing(2)\n",
+    "all that an object, a class and a module hold": "import solution\ndef test_a():\n    assert vars(solution.Thing(solution.f(1))) == {'n': 2}\n"
+    "def test_b():\n    assert 'n' not in vars(solution.Thing)\ndef test_c():\n    assert [n for n, v in vars(solution).items() if n == 'f'] == ['f']\n",
+    "which object a value is": "from solution import Thing\ndef test_a():\n    value = (1, 2)\n    assert id(Thing(value).n) == id(value)\n",
     "a test that yields": "from solution import f\ndef test_a():\n    yield f(1)\n    assert f(1) == 2\n",
 }  # fmt: skip
 
