@@ -53,7 +53,8 @@ class Meta(type):
         remote = peer.request("make_class", name, list(bases), own)
         hid = remote.__dict__["_cid"]
         inherited = [b.__dict__.get("_own", ()) for b in bases]
-        kept = {key: value for key, value in ns.items() if key != "__slots__"}
+        # Plain data is looked up there, where an object may have its own under that name.
+        kept = {k: v for k, v in ns.items() if k != "__slots__" and (k[:2] == "__" or _binds(v))}
         kept |= {"_peer": peer, "_cid": hid, "_own": frozenset(own).union(*inherited)}
         made = type.__new__(cls, name, bases, kept)
         peer.classes[hid] = made
@@ -98,6 +99,10 @@ class Meta(type):
 
     def __dir__(cls) -> list[str]:
         return list(_peer(cls).request("call", dir, cls))
+
+
+def _binds(value: Any) -> bool:
+    return hasattr(type(value), "__get__")
 
 
 def _peer(cls: Any) -> Peer:
