@@ -64,7 +64,7 @@ class Meta(type):
         pass
 
     @property
-    def __dict__(cls) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def __dict__(cls) -> Any:  # pyright: ignore[reportGeneralTypeIssues, reportIncompatibleVariableOverride]
         if "_peer" in (own := _dict_of(cls)) and _asked_by_tests():
             own["_peer"].cannot("the tests look at all that a class of the program holds")
         return own
