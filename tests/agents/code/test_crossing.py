@@ -17,6 +17,8 @@ from holdfast.agents.code.crossing import needs_one_process
         "    monkeypatch.setattr(time, 'sleep', print)\n    assert f(1) == 2\n",
         "def test_f(:\n",
         "from solution import f\ndef test_f():\n    for id in (1, 2):\n        assert f(id) == id\n",
+        "from solution import f\ndef test_f():\n    given = [1]\n    assert f(given) is not given\n"
+        "    assert f(1) is None\n    assert type(f(2)) is int\n",
         "from solution import f, id\ndef test_f():\n    assert id(f(1)) == 2\n",
     ],
 )
@@ -39,6 +41,9 @@ def test_most_tests_can_be_run_apart(tests: str) -> None:
         ("command = 'python -m solution'", "starts or reads the program's file"),
         ("names = f.__code__.co_names", "looks into the program"),
         ("def test_f(): assert f((), key=id) == 1", "asks which object a value is"),
+        ("value = (1, 2); assert f(value) is value", "asks which object a value is"),
+        ("value = 'ab' * 9; assert f(value) is not value", "asks which object a value is"),
+        ("def test_f(self): self.assertIs(f(1), 1000)", "asks which object a value is"),
         ("assert [id(x) for x in f([()])] == [id(())]", "asks which object a value is"),
     ],
 )

@@ -94,6 +94,10 @@ async def test_what_is_told_is_what_pytest_prints() -> None:
         ("assert Number(5) == 5", "Number, a class of the program, is compared with a value"),
         ("assert Number(5) - 2 == 3", "Number, a class of the program, is reckoned with"),
         (
+            "given = tuple([1, 2]); assert Number(given).n is given",
+            "the tests ask which object a value is",
+        ),
+        (
             "assert 'Number' in vars(__import__('solution'))",
             "the tests look at all that a module of the program holds",
         ),

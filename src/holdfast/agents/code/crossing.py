@@ -95,7 +95,7 @@ def needs_one_process(tests: str) -> str | None:
         names = symtable.symtable(tests, "tests", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None  # judged as what they are, at either level
-    if _uses_built_in("id", names):
+    if _uses_built_in("id", names) or _compares_copies(tree):
         return "asks which object a value is"  # one that never changes crosses as a copy
     for node in ast.walk(tree):
         for reason in _reasons(node):
@@ -118,6 +118,44 @@ def _uses_built_in(name: str, module: symtable.SymbolTable) -> bool:
         and scope.lookup(name).is_global()
         for scope in scopes
     )
+
+
+def _compares_copies(tree: ast.Module) -> bool:
+    """Whether `is` is asked of what the tests themselves show to be a value that never changes."""
+    values: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and _is_value(node.value):
+            values.update(each.id for each in node.targets if isinstance(each, ast.Name))
+    return any(
+        _is_value(side) or (isinstance(side, ast.Name) and side.id in values)
+        for sides in _identities(tree)
+        for side in sides
+    )
+
+
+def _identities(tree: ast.Module) -> Iterator[list[ast.expr]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            for place, operator in enumerate(node.ops):
+                if isinstance(operator, ast.Is | ast.IsNot):
+                    yield sides[place : place + 2]
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("assertIs", "assertIsNot")
+        ):
+            yield node.args[:2]
+
+
+def _is_value(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _is_value(node.left) and _is_value(node.right)
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str | bytes | int | float | complex) and not isinstance(
+            node.value, bool
+        )
+    return isinstance(node, ast.Tuple | ast.JoinedStr)
 
 
 def _reasons(node: ast.AST) -> Iterator[str]:

@@ -111,6 +111,9 @@ def _run(
     peer.watching = True
     asserts, collector = run()
     peer.watching = False
+    if report["failures"] and not peer.lies and _asks_identity(ast.parse(raw)):
+        # Values that never change cross as copies: it may be that alone by which a test failed.
+        leave("cannot_cross", "the tests ask which object a value is")
     _conclude(report, peer, tests, asserts, collector)
     return report
 
@@ -180,6 +183,31 @@ def _asserts(node: ast.AST) -> int:
         return 0
     below = sum(_asserts(each) for each in ast.iter_child_nodes(node))
     return below + isinstance(node, ast.Assert)
+
+
+def _asks_identity(tree: ast.Module) -> bool:
+    """Whether two things are asked to be the same one, neither of which there is only once."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            pairs = zip(sides, node.ops, sides[1:], strict=False)
+            asked = [[a, b] for a, op, b in pairs if isinstance(op, ast.Is | ast.IsNot)]
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "assertIs":
+            asked = [node.args[:2]]
+        else:
+            continue
+        if any(not any(map(_is_single, pair)) for pair in asked):
+            return True
+    return False
+
+
+def _is_single(node: ast.expr) -> bool:
+    """None, True, False and the like, or a class that is asked for."""
+    if isinstance(node, ast.Constant):
+        return node.value is None or isinstance(node.value, bool) or node.value is Ellipsis
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "type"
+    return isinstance(node, ast.Attribute) and node.attr == "__class__"
 
 
 class _Counting(ast.NodeTransformer):
