@@ -6,6 +6,7 @@ The whole workflow with a scripted model that answers in turn.
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -244,18 +245,44 @@ def test_a_program_that_skips_its_tests_does_not_get_others(bench: Bench) -> Non
 
 
 @pytest.mark.parametrize("subject", [PYTHON, NODE], ids=["python", "node"])
-def test_a_test_that_was_skipped_is_taken_up_and_no_other_is_touched(
+def test_one_test_that_its_file_skips_is_counted_and_costs_no_attempt(
     bench: Bench, subject: Subject
 ) -> None:
+    """As with pytest and node themselves; what was run has passed."""
     mark = {
         "python": ("@pytest.mark.parametrize", "@pytest.mark.skip\n@pytest.mark.parametrize"),
         "javascript": ('test("below', 'test.skip("below'),
     }[subject.language]
-    odd = {"python": "half(7) == 3", "javascript": "half(7), 3"}[subject.language]
     skipped = subject.tests.replace(*mark)
-    meddled = subject.tests.replace(odd, odd.replace("3", "half(7)"))
-    model = Model(subject, [subject.right], [skipped, meddled])
+    model = Model(subject, [subject.right], [skipped, subject.tests])
     found = evaluated(bench, subject, {"skipped": model})["skipped"]
-    assert found.passed and found.attempts == 2, found.error
+    assert found.passed and found.attempts == 1, found.error
+    many = {"python": 3, "javascript": 1}[subject.language]  # each case of a parametrized test
+    assert found.summary == f"2 passed, {many} skipped"
+    assert found.tests == skipped and found.corrected_tests == ()
+    assert model.kinds == ["code", "tests"]
+
+
+@pytest.mark.parametrize("subject", [PYTHON, NODE], ids=["python", "node"])
+def test_tests_that_were_all_skipped_are_taken_up_and_none_may_check_less(
+    bench: Bench, subject: Subject
+) -> None:
+    mark = {
+        "python": (r"^(?=@pytest|def test_(even|odd))", "@pytest.mark.skip\n"),
+        "javascript": (r"^test\(", "test.skip("),
+    }[subject.language]
+    looser = {
+        "python": ("half(7) == 3", "half(7) >= 3"),
+        "javascript": ("assert.equal(half(7), 3)", "assert.ok(half(7) >= 3)"),
+    }[subject.language]
+    skipped, many = re.subn(*mark, subject.tests, flags=re.MULTILINE)
+    assert many == 3
+    meddled = subject.tests.replace(*looser)
+    assert meddled != subject.tests
+    model = Model(subject, [subject.right], [skipped, meddled, subject.tests])
+    found = evaluated(bench, subject, {"all-skipped": model})["all-skipped"]
+    assert found.passed and found.attempts == 3, found.error
     assert found.tests == subject.tests
-    assert model.kinds == ["code", "tests", "tests fix"]
+    names = {name.partition("[")[0] for name in found.corrected_tests}
+    assert len(names) == 3 and subject.failing in names
+    assert model.kinds == ["code", "tests", "tests fix", "tests fix"]
