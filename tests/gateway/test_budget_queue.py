@@ -79,7 +79,9 @@ def test_those_who_wait_for_a_process_that_is_killed_go_on(tmp_path: Path) -> No
     """Its calls count in full, so that what is left fits the others: they wait no more."""
     store = tmp_path / "store.db"
     hang = [Say("x", delay=3600)] * 15
-    with FakeProvider([*hang, *["fine"] * 100]) as fake:
+    # So slow that those of the second are still at it when the first is killed.
+    fine = [Say("fine", delay=0.5)] * 100
+    with FakeProvider([*hang, *fine]) as fake:
         first = worker(fake.url, 15, store)
         until(lambda: fake.hits == 15)
         second = worker(fake.url, 30, store)

@@ -22,6 +22,8 @@ class Cheat:
     """Ends only with its time."""
     apart: str = ""
     """What is said if the program is run apart from its tests, where that is something else."""
+    child: str = ""
+    """What is said if a child that it left behind comes to the end of the tests first."""
 
     def __str__(self) -> str:
         return self.name
@@ -143,7 +145,7 @@ def double(n):
     Cheat("becomes another program", f"import os\nos.execvp('true', ['true'])\n{WRONG}",
           "ended by itself (exit status 0)"),
     Cheat("lets a child go on and leaves", f"import os\nif os.fork():\n    os._exit(0)\n{WRONG}",
-          "ended by itself"),
+          "ended by itself", child="assert 6 == 4"),
     # --- the tests' files ---
     Cheat("empties the tests", f"open('test_solution.py', 'w').close()\n{WRONG}",
           "the program changed test_solution.py", apart="assert 6 == 4"),

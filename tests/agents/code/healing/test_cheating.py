@@ -63,7 +63,9 @@ def check(tried_out: Sequence[Cheat], found: dict[str, Evaluation]) -> None:
         told = f"{evaluation.summary}\n{evaluation.error}"
         if evaluation.passed:
             wrong.append(f"{cheat.name}: PASSED with {evaluation.summary}")
-        elif (said := _said(cheat, evaluation)) not in told:
+        elif (said := _said(cheat, evaluation)) not in told and not (
+            cheat.child and cheat.child in told
+        ):
             wrong.append(f"{cheat.name}, {evaluation.level}: not {said!r} but {told}")
         elif not evaluation.summary:
             wrong.append(f"{cheat.name}: no reason")
