@@ -456,7 +456,7 @@ async def test_two_sandboxes_know_nothing_of_one_another(backend: str) -> None:
 
 
 # So much work, not so much time: where others want the processor, gVisor's own clock of it runs ahead.
-BURN = "for _ in range(12_000_000): pass"
+BURN = "for _ in range(30_000_000): pass"
 
 
 async def test_what_a_command_and_its_sandbox_used_is_told_and_on_record(backend: str) -> None:
@@ -466,7 +466,7 @@ async def test_what_a_command_and_its_sandbox_used_is_told_and_on_record(backend
             burnt = await sandbox.run("sh", "-c", f"python3 -S -c '{BURN}'; true")  # a child's
             held = await sandbox.run("python", "-c", f"x = b'x' * {64 << 20}")
     assert quick.cpu_seconds is not None and burnt.cpu_seconds is not None
-    assert 0 < quick.cpu_seconds < burnt.cpu_seconds and burnt.cpu_seconds >= 0.05
+    assert 0 < quick.cpu_seconds < burnt.cpu_seconds and burnt.cpu_seconds >= 0.25
     peaks = [each.peak_memory for each in (quick, burnt, held)]
     assert all(peak is not None and peak > 0 for peak in peaks)
     assert max(peaks) == held.peak_memory >= 64 << 20  # pyright: ignore
@@ -485,7 +485,7 @@ async def test_commands_beside_each_other_are_told_apart(backend: str) -> None:
             sandbox.run("sleep", "0.4"),
         )
     assert busy.cpu_seconds is not None and idle.cpu_seconds is not None
-    assert busy.cpu_seconds >= 0.05 and idle.cpu_seconds < busy.cpu_seconds / 2
+    assert busy.cpu_seconds >= 0.2 and idle.cpu_seconds < busy.cpu_seconds / 2
     assert busy.peak_memory is not None and busy.peak_memory >= 64 << 20
     assert idle.peak_memory is not None and idle.peak_memory < 64 << 20
 
