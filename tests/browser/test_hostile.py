@@ -147,7 +147,7 @@ def test_an_attack_in_any_field_is_inert(hostile: Demo, visit: Visit, place: str
         })"""
     )
     assert found == {"scripts": 0, "images": 0, "styles": 0, "handlers": 0, "links": 0}
-    assert "49" not in page.locator("h1").inner_text()
+    expect(page.locator("h1")).not_to_contain_text("49")
 
 
 def test_what_was_written_can_be_read(hostile: Demo, visit: Visit) -> None:
@@ -163,7 +163,7 @@ def test_a_payload_is_sent_as_text_that_no_browser_takes_for_a_page(
     assert answer is not None
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert SCRIPT in visit.page.locator("body").inner_text()
+    expect(visit.page.locator("body")).to_contain_text(SCRIPT)
     assert visit.page.evaluate("window.hacked") is None
 
 

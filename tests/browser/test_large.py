@@ -65,7 +65,7 @@ def test_a_run_of_five_thousand_steps_opens_on_the_one_that_failed(
     )
     expect(page.locator(".pager")).to_contain_text("4,201–4,500 of 5,000 steps")
     expect(page.get_by_role("img", name="5,000 steps over time")).to_be_visible()
-    assert page.locator("tbody tr").count() == 300
+    expect(page.locator("tbody tr")).to_have_count(300)
     page.get_by_role("link", name="First", exact=True).click()
     expect(page.locator(".pager")).to_contain_text("1–300 of 5,000 steps")
     page.locator("tbody tr[data-key]").nth(7).get_by_role("link").click()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -133,7 +134,7 @@ def test_the_selected_step_is_in_the_address_and_can_be_gone_back_from(
     panel = page.get_by_role("complementary", name="Selected step")
     page.get_by_role("link", name="generate code").first.click()
     expect(panel.get_by_role("heading", level=2)).to_have_text("generate code")
-    assert page.url.endswith("?step=0%2F0")
+    expect(page).to_have_url(re.compile(r"\?step=0%2F0$"))
     page.get_by_role("link", name="wait approval").click()
     expect(panel.get_by_role("heading", level=2)).to_have_text("approval")
     page.go_back()
@@ -207,10 +208,11 @@ def test_filters_of_runs_are_in_the_address(demo: Demo, visit: Visit) -> None:
     page.get_by_label("Workflow").select_option("import_orders")
     page.get_by_label("Attribute").fill("customer=acme")
     page.get_by_role("button", name="Filter").click()
-    assert "status=completed" in page.url
-    assert "attribute=customer%3Dacme" in page.url
+    expect(page).to_have_url(re.compile("status=completed.*attribute=customer%3Dacme"))
+    # The address changes before the page has come.
+    page.wait_for_load_state()
     found = page.locator("tbody tr")
-    assert found.count() > 0
+    expect(found.first).to_be_visible()
     for row in found.all():
         expect(row).to_contain_text("import_orders")
     page.get_by_label("Search runs").fill("nothing like this")
