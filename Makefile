@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+# Compiled modules are kept, whatever the machine's settings: without them every start takes twice as long.
+unexport PYTHONDONTWRITEBYTECODE
 
 TESTS := $(VENV)/.tests-ready
 

@@ -1,6 +1,8 @@
 """Fixtures that every test may use."""
 
+import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -13,6 +15,11 @@ from holdfast.testing import Harness
 
 # A shell that runs the suite in the background has Ctrl-C ignored, for all that comes of it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where compiled modules may not be kept, each of the thousand processes that the tests start would
+# compile Holdfast and its libraries anew: half of what such a process costs.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # How long an example takes is the machine's affair: with its cores busy, seconds.
 settings.register_profile(
