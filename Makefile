@@ -9,8 +9,11 @@ STAMP := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 TESTS := $(VENV)/.tests-ready
+# Twice as many as there are cores: much of a test's time is spent waiting, for a disk or a sandbox.
+WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
-.PHONY: screenshots help demo test test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash gvisor lock clean setup
+.PHONY: screenshots help demo test test-fast durations test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash gvisor lock clean setup
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -30,10 +33,16 @@ demo: $(STAMP) ## two tasks for the code agent, one of them killed with -9 in th
 	@$(BIN)/python examples/demo.py
 
 test: $(TESTS) ## the whole test suite
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -q
+	@$(PYTEST)
+
+test-fast: $(STAMP) ## the tests that take no time, for while you work
+	@$(PYTEST) -m "not slow"
+
+durations: $(TESTS) ## the whole test suite, recording how long each test takes (on a quiet machine)
+	@$(PYTEST) -n 2 --record-durations
 
 test-browser: $(TESTS) ## the tests in a real browser alone
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -q tests/browser
+	@$(PYTEST) tests/browser
 
 test-interpreters: $(STAMP) ## the suite on each of Python 3.11, 3.12, 3.13 that this machine has (long)
 	@$(BIN)/python scripts/interpreters.py

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import durations
 import parts_tested
 from holdfast.runtime.definitions import registered
 from holdfast.testing import Harness
@@ -26,6 +27,49 @@ settings.register_profile(
     "at any pace", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("at any pace")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    note = "write how long each test took to tests/durations.tsv (on a quiet machine)"
+    parser.addoption("--record-durations", action="store_true", help=note)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(DurationsRecorder())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    known = durations.read(durations.FILE.read_text())
+    for item in items:
+        if durations.is_slow(item.nodeid, known):
+            item.add_marker("slow")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist tells what it found
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Long tests first, where several workers share them; what was not chosen is gone by now."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is not None:
+        known = durations.read(durations.FILE.read_text())
+        nodeids = [item.nodeid for item in session.items]
+        order = durations.dealt(nodeids, known, worker["workercount"])
+        session.items[:] = [session.items[place] for place in order]
+
+
+class DurationsRecorder:
+    """Adds up set-up, call and tear-down of each test that passed."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.passed:
+            self._taken[report.nodeid] = self._taken.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        known = durations.read(durations.FILE.read_text())
+        durations.FILE.write_text(durations.written(known, self._taken))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
