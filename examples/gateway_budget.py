@@ -1,6 +1,10 @@
 """A hard budget: the call that could pass it is not made.
 
-python examples/gateway_budget.py
+It prints:
+
+    call 1: $0.0066
+    call 2: $0.0066
+    call 3 was refused: day:… may spend $0.02: $0.0132 is spent, …
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """A tool-calling exchange with the scripted model: no key, no network.
 
-python examples/gateway_scripted.py
+It prints:
+
+    I'll look. weather {'city': 'Oslo'}
+    Take an umbrella.
 """
 
 from __future__ import annotations

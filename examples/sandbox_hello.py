@@ -1,4 +1,12 @@
-"""Run code in a sandbox: write files, run tests, keep a snapshot, start again from it."""
+"""Run code in a sandbox: write files, run tests, keep a snapshot, start again from it.
+
+It prints:
+
+    sbx_…: shares the host's kernel, behind namespaces and a filter
+    1 passed in …
+    an endless loop: timed_out
+    from the snapshot: […'slug.py', 'test_slug.py']
+"""
 
 import asyncio
 

@@ -2,6 +2,14 @@
 
     python examples/support.py          three tickets; a day of waiting passes at once
 
+It prints:
+
+    small    done    We are sorry about A-1. It is paid back 40, receipt R-A-1.
+    waiting  refund(900) for a manager, 20 h on
+    approved done    We are sorry about A-2. It is paid back 900, receipt R-A-2.
+    late     denied  We are sorry: we can't refund A-3. Denied: nobody approved it in time. …
+    3 customers told, 940 paid back
+
 For real, with a worker, and a manager at the command line:
 
     holdfast run examples/support.py:support --input \\

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -77,6 +79,57 @@ def test_an_output_is_compared_with_what_the_page_says(
     expected: str, printed: str, same: bool
 ) -> None:
     assert fits(expected, printed) is same
+
+
+PRINTS = "It prints:\n\n"
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+OTHERWISE = {"demo.py", "killed_order.py", "order.py", "test_refund.py"}
+"""Examples that a test of their own runs: killed_order.py runs order.py, pytest the last."""
+
+
+def printed_by(example: Path) -> str | None:
+    """What an example's docstring says it prints."""
+    text = ast.get_docstring(ast.parse(example.read_text(encoding="utf-8"))) or ""
+    _, found, after = text.partition(PRINTS)
+    block = re.match(r"(?: {4}[^\n]*\n?|\n)+", after)
+    return textwrap.dedent(block[0]) if found and block else None
+
+
+def test_every_example_says_what_it_prints() -> None:
+    silent = {each.name for each in EXAMPLES if printed_by(each) is None}
+    assert silent == OTHERWISE
+    assert len(EXAMPLES) >= 15
+
+
+@pytest.mark.parametrize(
+    "example", [each for each in EXAMPLES if each.name not in OTHERWISE], ids=lambda each: each.stem
+)
+def test_an_example_prints_what_it_says(example: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(example)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    expected = printed_by(example)
+    assert expected is not None
+    assert fits(expected, done.stdout), done.stdout
+
+
+def test_the_example_of_tests_passes() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_refund.py"],
+        cwd=ROOT / "examples",
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "3 passed" in done.stdout
 
 
 def test_the_demo_solves_both_tasks_and_the_second_survives_being_killed(tmp_path: Path) -> None:

@@ -364,20 +364,6 @@ def test_output_can_not_take_over_a_terminal() -> None:
         assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in tame(hostile))
 
 
-def test_the_example_runs(sandbox_state: str) -> None:
-    require("namespace")
-    example = Path(__file__).parents[2] / "examples/sandbox_hello.py"
-    done = subprocess.run(
-        [sys.executable, str(example)],
-        env={**os.environ, "HOLDFAST_SANDBOX_DIR": sandbox_state},
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "1 passed" in done.stdout and "an endless loop: timed_out" in done.stdout
-
-
 def test_the_errors_of_the_reference_can_be_imported_from_the_sandbox() -> None:
     import holdfast.errors
     from holdfast import sandbox
