@@ -13,7 +13,7 @@ TESTS := $(VENV)/.tests-ready
 WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
-.PHONY: screenshots help demo test test-fast durations test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash gvisor lock clean setup
+.PHONY: docs screenshots help demo test test-fast durations test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash gvisor lock clean setup
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -75,6 +75,10 @@ check: $(STAMP) ## format, lint, types, import layers
 	@$(BIN)/ruff check .
 	@$(BIN)/basedpyright
 	@$(BIN)/lint-imports
+
+docs: $(STAMP) ## build the docs site into build/docs, with every link checked
+	@$(BIN)/python scripts/docs_site.py build/docs
+	@echo "build/docs/index.html"
 
 screenshots: $(TESTS) ## take the pictures of the inspector in docs/images anew
 	@$(BIN)/python scripts/screenshots.py

@@ -20,10 +20,14 @@ from .blocks import blocks_of, fits
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
     ROOT / "README.md",
+    ROOT / "skills/holdfast/SKILL.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").glob("start/*.md")),
+    *sorted((ROOT / "docs").glob("questions/*.md")),
     *sorted((ROOT / "docs").glob("guides/*.md")),
     *sorted((ROOT / "docs").glob("reference/*.md")),
 ]
-NOT_RUN = 6
+NOT_RUN = 8
 """How many blocks may be marked `no-run`: commands that install, or that never end."""
 
 
@@ -98,6 +102,8 @@ def printed_by(example: Path) -> str | None:
 def test_every_example_says_what_it_prints() -> None:
     silent = {each.name for each in EXAMPLES if printed_by(each) is None}
     assert silent == OTHERWISE
+    page = (ROOT / "docs/examples.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(\w+\.py)`", page)) == {each.name for each in EXAMPLES}
     assert len(EXAMPLES) >= 15
 
 
@@ -160,7 +166,7 @@ LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 
 
 def test_links_lead_somewhere() -> None:
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "docs/llms.txt"]
     for page in pages:
         for path, _anchor in LINK.findall(page.read_text(encoding="utf-8")):
             assert (page.parent / path).exists(), f"{page.relative_to(ROOT)}: {path}"
