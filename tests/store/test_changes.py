@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.store.inspection import CHANGE_KINDS
-from holdfast.store.sqlite.changes import KINDS, SqliteChangeDetector, mark
+from holdfast.store.sqlite.changes import KINDS, SqliteChangeDetector
 from seeding import Seed
 
 
@@ -78,54 +78,6 @@ END = {
 }
 
 
-@pytest.mark.parametrize("kind", BEGIN)
-def test_a_begin_is_seen_once(seed: Seed, detector: SqliteChangeDetector, kind: str) -> None:
-    BEGIN[kind](seed, "run_1")
-    assert detector.look() == {kind: {"run_1"}}
-    assert detector.look() == {}
-
-
-@pytest.mark.parametrize("kind", END)
-def test_an_end_is_seen_once(seed: Seed, detector: SqliteChangeDetector, kind: str) -> None:
-    BEGIN[kind](seed, "run_1")
-    detector.look()
-    seed.connection.execute(END[kind])
-    assert detector.look() == {kind: {"run_1"}}
-    assert detector.look() == {}
-
-
-def test_a_call_that_began_and_ended_between_two_looks_is_seen(
-    seed: Seed, detector: SqliteChangeDetector
-) -> None:
-    run = seed.run("flow", 1.0, {})
-    detector.look()
-    with seed.connection:
-        seed.connection.execute("BEGIN")
-        seed.call("a/b", seed.now, 1.0, (1, 1), 0.1, run=run)
-    assert detector.look() == {"calls": {run.id}}
-
-
-def test_a_call_that_is_under_way_is_seen_to_end(
-    seed: Seed, detector: SqliteChangeDetector
-) -> None:
-    seed.call("a/b", seed.now, 1.0, (1, 1), 0.1)
-    seed.connection.execute("UPDATE calls SET status = 'started', run_id = 'run_1'")
-    detector.look()
-    seed.connection.execute("UPDATE calls SET status = 'failed'")
-    assert detector.look() == {"calls": {"run_1"}}
-
-
-def test_a_worker_that_comes_or_goes_is_seen_but_not_its_lease(
-    seed: Seed, detector: SqliteChangeDetector
-) -> None:
-    seed.worker(1, "here", 1.0)
-    assert detector.look() == {"workers": {None}}
-    seed.connection.execute("UPDATE workers SET expires_at = expires_at + 10")
-    assert detector.look() == {}
-    seed.connection.execute("DELETE FROM workers")
-    assert detector.look() == {"workers": {None}}
-
-
 def test_only_what_another_connection_wrote_is_a_change(
     seed: Seed, detector: SqliteChangeDetector
 ) -> None:
@@ -134,11 +86,6 @@ def test_only_what_another_connection_wrote_is_a_change(
     assert detector.has_changed()
     detector.look()
     assert not detector.has_changed()
-
-
-def test_events_of_the_log_are_no_touch(seed: Seed, detector: SqliteChangeDetector) -> None:
-    seed.run("flow", 1.0, {}).step("work", {}, 1, 1.0)
-    assert detector.look() == {}
 
 
 def test_rows_that_were_numbered_anew_hide_nothing(
@@ -150,18 +97,6 @@ def test_rows_that_were_numbered_anew_hide_nothing(
     seed.connection.execute("DELETE FROM egress")
     an_attempt(seed, "run_2")
     assert detector.look() == {"egress": {"run_2"}}
-
-
-def test_a_mark_is_another_whenever_something_was_touched(seed: Seed) -> None:
-    marks = [mark(seed.connection)]
-    for kind, begin in BEGIN.items():
-        begin(seed, "run_1")
-        marks.append(mark(seed.connection))
-        if kind in END:
-            seed.connection.execute(END[kind])
-            marks.append(mark(seed.connection))
-    assert len(set(marks)) == len(marks)
-    assert mark(seed.connection) == marks[-1]
 
 
 def test_a_look_at_a_store_that_rests_reads_no_table(

@@ -13,13 +13,12 @@ import pytest
 from holdfast.errors import StoreError
 from holdfast.ids import new_id
 from holdfast.store.inspection import View
-from holdfast.store.sqlite import call_views, journal_views, queries, schema, worker_views
+from holdfast.store.sqlite import call_views, schema
 from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.inspection import SqliteInspection
 from holdfast.store.sqlite.run_views import (
     RunQuery,
     counts,
-    matching,
     run_page,
 )
 from seeding import Seed
@@ -155,22 +154,6 @@ def test_a_search_looks_at_a_bounded_number_of_runs_and_says_where_it_stopped(
     assert [row.run.attributes["task"] for row in older.rows] == ["task number 77"]
 
 
-def test_the_pages_of_a_list_hold_each_run_once(seed: Seed) -> None:
-    many(seed, 230)
-    seen: list[str] = []
-    below = None
-    while True:
-        page = run_page(seed.connection, RunQuery(), 50, below)
-        seen += [row.run.id for row in page.rows]
-        below = page.older
-        if below is None:
-            break
-    expected = [row[0] for row in seed.connection.execute("SELECT id FROM runs ORDER BY id DESC")]
-    assert seen == expected
-    back = run_page(seed.connection, RunQuery(), 50, above=expected[100])
-    assert [row.run.id for row in back.rows] == expected[50:100]
-
-
 def test_counts_are_kept_as_runs_come_and_change(seed: Seed) -> None:
     run = seed.run("order", 10, {})
     seed.run("order", 9, {})
@@ -203,62 +186,6 @@ def test_a_store_from_before_gets_its_counts_when_it_is_opened(
     connection.close()
 
 
-def test_filters_narrow_the_list(seed: Seed) -> None:
-    for n in range(20):
-        run = seed.run(
-            "a" if n % 2 else "b", 1000 - n * 10, {}, attributes={"n": n, "half": n // 10}
-        )
-        if n % 5 == 0:
-            run.begin()
-            run.fail("ValueError", f"100% of {n}_x")
-    connection = seed.connection
-
-    def numbers(**which: Any) -> list[int]:
-        return [row.run.attributes["n"] for row in run_page(connection, RunQuery(**which), 50).rows]
-
-    assert numbers(workflow="a", status=("failed",)) == [15, 5]
-    assert numbers(attributes=(("half", "1"), ("n", "12"))) == [12]
-    assert numbers(since=seed.now - 825) == [19, 18]
-    assert numbers(until=seed.now - 985) == [1, 0]
-    assert numbers(search="100% of 1") == [15, 10]
-    assert numbers(search="0_x") == [10, 0]
-    assert numbers(search="_x") == [15, 10, 5, 0]
-    ids = matching(connection, RunQuery(workflow="a", status=("pending",)), 3)
-    found = [queries.get(connection, id) for id in ids]
-    assert [run.attributes["n"] for run in found if run is not None] == [19, 17, 13]
-
-
-def test_the_list_says_what_a_run_does_now(seed: Seed) -> None:
-    run = seed.run("order", 60, {"item": "apple"})
-    run.begin()
-    run.step("charge", {}, 1, 1.0)
-    key = run.open("ship", {})
-    run.event("step.retrying", key, {"attempt": 1, "error": {}, "next_at": 0})
-    (row,) = run_page(seed.connection, RunQuery(), 5).rows
-    assert row.doing is not None
-    assert (row.doing.name, row.doing.attempt) == ("ship", 2)
-    assert row.input == b'{"item": "apple"}'
-    run.event("step.completed", key, {}, 1)
-    (row,) = run_page(seed.connection, RunQuery(), 5).rows
-    assert row.doing is None
-
-
-def test_a_journal_is_read_without_its_payloads(seed: Seed) -> None:
-    run = seed.run("order", 60, {"item": "x" * 2_000_000})
-    run.begin()
-    run.step("test", {"attempt": 2}, {"passed": False, "summary": "1 failed"}, 1.0)
-    run.step("odd", {"attempt": "two"}, {"passed": "no"}, 1.0)
-    first, _, started, completed, odd, _ = journal_views.rows(seed.connection, run.id)
-    assert first.size > 2_000_000
-    assert started.round == 2
-    assert (completed.passed, completed.summary) == (False, "1 failed")
-    assert (odd.round, odd.passed) == (None, None)
-    piece = journal_views.payload(seed.connection, run.id, 1, 10, 5)
-    assert piece is not None
-    assert (piece.data, piece.size, piece.is_whole) == (b"xxxxx", first.size, False)
-    assert journal_views.payload(seed.connection, run.id, 99, 0, 5) is None
-
-
 def test_what_is_summed_up_about_calls_is_read_from_the_index_alone(seed: Seed) -> None:
     for n in range(50):
         cost = None if n == 3 else 0.001
@@ -272,22 +199,6 @@ def test_what_is_summed_up_about_calls_is_read_from_the_index_alone(seed: Seed) 
     slices = call_views.over_time(seed.connection, seed.now - 60, 30)
     assert {each.index for each in slices} == {0, 1, 2}
     assert sum(each.calls for each in slices) == 50
-
-
-def test_who_waits_for_a_worker_is_told(seed: Seed) -> None:
-    run = seed.run("order", 60, {})
-    run.status("pending", due_at=seed.now - 30)
-    later = seed.run("order", 60, {})
-    later.status("waiting", due_at=seed.now + 500)
-    worker = seed.worker(1, "here", 100)
-    held = seed.run("report", 60, {})
-    held.begin(worker)
-    found = worker_views.state(seed.connection, seed.path, seed.now)
-    (due,) = [each for each in found.due if each.workflow == "order"]
-    assert (due.runs, due.since, due.next_at) == (1, seed.now - 30, seed.now + 500)
-    assert [(each.worker.id, [run.id for run in each.runs]) for each in found.workers] == [
-        (worker, [held.id])
-    ]
 
 
 async def test_a_question_cannot_write_and_sees_one_moment(seed: Seed) -> None:

@@ -174,35 +174,6 @@ def test_a_predicate_is_shown_every_event_in_order_until_it_takes_one() -> None:
         assert box.take("w3", where=lambda n: n > 76) == 78, "what was taken is not"
 
 
-def test_an_event_that_comes_while_others_are_on_offer_is_not_missed() -> None:
-    with closing(Box()) as box:
-        box.send("early")
-        box.wait("w")
-        box.send("late")
-        [(mail, _, payload)] = box.mail("w")
-        assert payload == "early"
-        mailbox.drop_mail(box.tx, [mail])
-        [(mail, _, payload)] = box.mail("w")
-        assert payload == "late"
-        mailbox.drop_mail(box.tx, [mail])
-        assert box.mail("w") == []
-        box.send("last")
-        assert [payload for _, _, payload in box.mail("w")] == ["last"]
-
-
-def test_two_waits_at_once_are_offered_the_same_event_and_one_of_them_the_next() -> None:
-    with closing(Box()) as box:
-        box.send(1)
-        box.send(2)
-        box.wait("a")
-        box.wait("b")
-        [(_, first, _)], [(second_mail, second, _)] = box.mail("a"), box.mail("b")
-        assert first == second
-        mailbox.close_wait(box.tx, "run_1", "a", first)
-        mailbox.drop_mail(box.tx, [second_mail])
-        assert [payload for _, _, payload in box.mail("b")] == [2]
-
-
 # --- one comparison ---
 
 names = st.sampled_from(["a", "b", "a.b", "b.a", "a.b.c", "", "."])

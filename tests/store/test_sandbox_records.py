@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StoreError, UsageError
+from holdfast.errors import StoreError
 from holdfast.records.sandboxes import PROCESS_DIED, CommandRecord, EgressRecord, SandboxRecord
-from holdfast.store.sandboxes import SandboxFilter
 from holdfast.store.sqlite import sandbox_rows
 from holdfast.store.sqlite.sandbox_writer import SqliteSandboxWriter
 from holdfast.store.sqlite.sandboxes import SqliteSandboxRecords
@@ -85,117 +84,6 @@ def add(record: SandboxRecord) -> object:
 
 def begin(record: CommandRecord) -> object:
     return lambda c, owner: sandbox_rows.add_command(c, owner, record)
-
-
-async def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
-    stopped = replace(
-        BOX,
-        stopped_at=NOON + timedelta(seconds=5),
-        stopped_because="stopped",
-        cpu_seconds=2.5,
-        peak_memory=90 << 20,
-        disk_used=0,
-    )
-    write(
-        tmp_path / "a.db",
-        add(BOX),
-        begin(STARTED),
-        lambda c, _: sandbox_rows.end_command(c, ENDED),
-        lambda c, _: sandbox_rows.add_egress(c, ATTEMPT),
-        lambda c, _: sandbox_rows.stop_sandbox(c, stopped),
-    )
-    records = SqliteSandboxRecords(tmp_path / "a.db")
-    assert await records.get("sbx_1") == stopped
-    assert (await records.list()).sandboxes == [stopped]
-    assert await records.command("cmd_1") == ENDED
-    assert (await records.commands(sandbox_id="sbx_1")).commands == [ENDED]
-    assert (await records.egress(sandbox_id="sbx_1")).attempts == [ATTEMPT]
-    assert await records.get("sbx_2") is None
-    assert await records.command("cmd_2") is None
-    await records.close()
-
-
-async def test_sandboxes_are_listed_newest_first_by_page_run_and_state(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    boxes = [
-        replace(
-            BOX,
-            id=f"sbx_{n}",
-            created_at=NOON + timedelta(seconds=n // 2),  # pairs of the same moment
-            run_id="run_1" if n % 2 else "run_2",
-        )
-        for n in range(7)
-    ]
-    stopped = [replace(b, stopped_at=NOON, stopped_because="x") for b in boxes[:3]]
-    writer = SqliteSandboxWriter(path)
-    for box in boxes:
-        writer.put(lambda c, owner, box=box: sandbox_rows.add_sandbox(c, owner, box))
-    for box in stopped:
-        writer.put(lambda c, _, box=box: sandbox_rows.stop_sandbox(c, box))
-    writer.flush()
-    records = SqliteSandboxRecords(path)
-    seen: list[str] = []
-    cursor = None
-    while True:
-        page = await records.list(limit=2, cursor=cursor)
-        seen += [box.id for box in page.sandboxes]
-        cursor = page.cursor
-        if cursor is None:
-            break
-    assert seen == [f"sbx_{n}" for n in reversed(range(7))]
-    of_run = await records.list(SandboxFilter(run_id="run_1"))
-    assert [box.id for box in of_run.sandboxes] == ["sbx_5", "sbx_3", "sbx_1"]
-    live = await records.list(SandboxFilter(live=True))
-    assert [box.id for box in live.sandboxes] == ["sbx_6", "sbx_5", "sbx_4", "sbx_3"]
-    ended = await records.list(SandboxFilter(live=False, run_id="run_2"))
-    assert [box.id for box in ended.sandboxes] == ["sbx_2", "sbx_0"]
-    with pytest.raises(UsageError):
-        await records.list(limit=0)
-    await records.close()
-    writer.close()
-
-
-async def test_commands_are_found_by_sandbox_run_and_step_in_order(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    writer = SqliteSandboxWriter(path)
-    for n in range(6):
-        record = replace(
-            STARTED,
-            id=f"cmd_{n}",
-            started_at=NOON + timedelta(seconds=n),
-            sandbox_id=f"sbx_{n % 2}",
-            step_key=f"0/{n % 3}",
-        )
-        writer.put(lambda c, owner, r=record: sandbox_rows.add_command(c, owner, r))
-    writer.flush()
-    records = SqliteSandboxRecords(path)
-
-    async def ids(**where: str) -> list[str]:
-        return [c.id for c in (await records.commands(**where)).commands]  # pyright: ignore
-
-    assert await ids(run_id="run_1") == [f"cmd_{n}" for n in range(6)]
-    assert await ids(run_id="run_1", step_key="0/1") == ["cmd_1", "cmd_4"]
-    assert await ids(sandbox_id="sbx_1") == ["cmd_1", "cmd_3", "cmd_5"]
-    assert await ids(run_id="run_9") == []
-    first = await records.commands(run_id="run_1", limit=4)
-    assert first.cursor == "cmd_3"
-    rest = await records.commands(run_id="run_1", limit=4, cursor=first.cursor)
-    assert [c.id for c in rest.commands] == ["cmd_4", "cmd_5"]
-    assert rest.cursor is None
-    await records.close()
-    writer.close()
-
-
-async def test_attempts_to_reach_the_network_come_in_pages(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    attempts = [replace(ATTEMPT, port=n) for n in range(5)]
-    write(path, *((lambda c, _, a=a: sandbox_rows.add_egress(c, a)) for a in attempts))
-    records = SqliteSandboxRecords(path)
-    first = await records.egress(run_id="run_1", limit=3)
-    rest = await records.egress(run_id="run_1", limit=3, cursor=first.cursor)
-    assert [*first.attempts, *rest.attempts] == attempts
-    assert rest.cursor is None
-    await records.close()
 
 
 @pytest.mark.parametrize(
