@@ -21,7 +21,7 @@ from pathlib import Path
 from holdfast import open_engine, start
 from holdfast.agents.code import evaluate_code
 from holdfast.gateway import ScriptedModel, default_gateway
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request
 
 ROUNDS = int(os.environ.get("ROUNDS", "40"))
 CODE = "def double(n):\n    return 2 * n\n"

@@ -30,8 +30,7 @@ from holdfast import decide, list_approvals, start
 from holdfast.agents.support import Order, Ticket
 from holdfast.agents.support import support as make_support
 from holdfast.gateway import Say, ScriptedModel
-from holdfast.gateway.messages import ToolResultPart
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request, ToolResultPart
 from holdfast.testing import Harness
 
 

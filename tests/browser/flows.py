@@ -17,7 +17,7 @@ from holdfast import (
     workflow,
 )
 from holdfast.gateway import ScriptedModel
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request
 
 FOLDER = Path(os.environ.get("FLOWS_FOLDER", "."))
 

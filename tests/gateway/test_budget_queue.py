@@ -17,8 +17,8 @@ from gateway.support import Service, make_gateway
 from gateway.test_budgets import NANO, priced, worker
 from holdfast.errors import BudgetExceeded
 from holdfast.gateway.calls import generate_text, tagged
+from holdfast.gateway.messages import Request
 from holdfast.gateway.reply import Usage
-from holdfast.gateway.request import Request
 from holdfast.gateway.scripted import Fail, Say
 from holdfast.records.calls import CallEnd, CallStart, SpendLimit
 from holdfast.store.sqlite.ledger import Begun, SqliteLedger

@@ -21,10 +21,10 @@ from gateway.support import fake_providers, make_gateway
 from holdfast.errors import BadReply, BudgetExceeded, ProviderUnavailable
 from holdfast.gateway.calls import generate_text, stream_text, tagged
 from holdfast.gateway.config import Budget, ModelPrice
+from holdfast.gateway.messages import Request
 from holdfast.gateway.prices import PriceBook
 from holdfast.gateway.providers import KNOWN, Provider
 from holdfast.gateway.reply import Usage
-from holdfast.gateway.request import Request
 from holdfast.gateway.scripted import Fail, Say
 from holdfast.records.calls import SpendLimit
 from holdfast.session import Caller, CurrentStep, set_caller

@@ -31,9 +31,8 @@ from holdfast.gateway import (
     tool_result,
     user,
 )
-from holdfast.gateway.events import End, PartStart
 from holdfast.gateway.messages import ReasoningPart, TextPart
-from holdfast.gateway.reply import Completion, Usage
+from holdfast.gateway.reply import Completion, End, PartStart, Usage
 from holdfast.session import Caller, CurrentStep, set_caller
 from holdfast.testing.providers import FakeProvider
 

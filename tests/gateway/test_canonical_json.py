@@ -13,16 +13,19 @@ from holdfast.gateway.canonical_json import completion_from_text, completion_tex
 from holdfast.gateway.messages import (
     ImagePart,
     Message,
+    OutputSchema,
     Part,
     ReasoningPart,
     RefusalPart,
     ReplyPart,
+    Request,
     TextPart,
+    Tool,
     ToolCallPart,
+    ToolChoice,
     ToolResultPart,
 )
 from holdfast.gateway.reply import Completion, Usage
-from holdfast.gateway.request import OutputSchema, Request, Tool, ToolChoice
 
 words = st.text(st.characters(codec=None), max_size=8)  # lone surrogates too: models write them
 text_parts = st.builds(TextPart, words, st.none() | st.just("5m"))

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import BadReply
-from holdfast.gateway.events import Assembler, as_events
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format, Quirks
 from holdfast.gateway.formats.json_fields import WireError
@@ -19,10 +18,14 @@ from holdfast.gateway.messages import (
     ImagePart,
     Message,
     Origin,
+    OutputSchema,
     ReasoningPart,
     RefusalPart,
+    Request,
     TextPart,
+    Tool,
     ToolCallPart,
+    ToolChoice,
     ToolResultPart,
     assistant,
     system,
@@ -30,8 +33,7 @@ from holdfast.gateway.messages import (
     user,
 )
 from holdfast.gateway.providers import KNOWN
-from holdfast.gateway.reply import Completion, FinishReason, Usage
-from holdfast.gateway.request import OutputSchema, Request, Tool, ToolChoice
+from holdfast.gateway.reply import Assembler, Completion, FinishReason, Usage, as_events
 from holdfast.gateway.upstream import StreamReader
 
 CHAT, RESPONSES, ANTHROPIC = (FORMATS[cast(Origin, n)] for n in ("chat", "responses", "anthropic"))

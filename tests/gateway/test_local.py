@@ -21,7 +21,7 @@ import pytest
 from gateway.support import Service, make_gateway
 from holdfast.gateway import Gateway, generate_object, generate_text, stream_text
 from holdfast.gateway.local import SERVER, _model_file, why_missing
-from holdfast.gateway.request import OutputSchema
+from holdfast.gateway.messages import OutputSchema
 from waiting import until
 
 pytestmark = [
@@ -130,7 +130,7 @@ def test_stock_clients_of_all_formats_reach_it_over_http() -> None:
 
 
 def test_an_answer_nobody_limited_comes_to_an_end() -> None:
-    short = "import holdfast.gateway.local_server as s; s.LONGEST = 12; s.main()"
+    short = "import holdfast.gateway.local as s; s.LONGEST = 12; s.main()"
     model = _model_file("smollm2")
     with subprocess.Popen(
         [sys.executable, "-c", short, str(model), "smollm2"],

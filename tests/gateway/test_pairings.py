@@ -12,9 +12,8 @@ import pydantic
 import pytest
 
 from gateway.support import Service, fake_providers, make_gateway
-from holdfast.gateway.messages import ImagePart, ReasoningPart, TextPart, ToolResultPart
+from holdfast.gateway.messages import ImagePart, ReasoningPart, Request, TextPart, ToolResultPart
 from holdfast.gateway.reply import Usage
-from holdfast.gateway.request import Request
 from holdfast.gateway.scripted import Fail, Say
 from holdfast.testing.providers import FakeProvider
 

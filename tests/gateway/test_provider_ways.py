@@ -15,9 +15,8 @@ from holdfast.errors import ProviderError, ProviderUnavailable, RateLimited
 from holdfast.gateway.calls import generate_text, stream_text
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Quirks
-from holdfast.gateway.messages import Message, tool_result, user
+from holdfast.gateway.messages import Message, Request, tool_result, user
 from holdfast.gateway.reply import Reply
-from holdfast.gateway.request import Request
 from holdfast.testing.providers import FakeProvider, Raw
 
 THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "deep"}]}

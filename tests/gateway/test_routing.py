@@ -23,14 +23,14 @@ from holdfast.errors import (
 from holdfast.gateway.call_loop import _wait
 from holdfast.gateway.calls import generate_text, stream_text
 from holdfast.gateway.config import Breaker, GatewayConfig, Retries
-from holdfast.gateway.failures import retry_after
+from holdfast.gateway.formats.base import retry_after
 from holdfast.gateway.limits import Circuit
 from holdfast.gateway.providers import resolve_providers
 from holdfast.gateway.reply import Usage
 from holdfast.gateway.scripted import Fail, Say, ScriptedModel
 from holdfast.store.ledger import Rate
 from holdfast.store.sqlite.ledger import SqliteLedger
-from holdfast.store.sqlite.ledger_rates import taken
+from holdfast.store.sqlite.ledger_spend import rate_taken
 from holdfast.testing.providers import FakeProvider
 
 QUICK = {"attempts": 2, "base": 0.01, "cap": 0.2}
@@ -272,7 +272,7 @@ def test_no_minute_sees_more_than_its_share_and_the_burst(calls: list[tuple[floa
     done: list[tuple[float, float]] = []
     for pause, amount in calls:
         now += pause
-        level, wait = taken(level, pause, Rate("", 60, amount))
+        level, wait = rate_taken(level, pause, Rate("", 60, amount))
         done.append((now + wait, amount))
     for start, _ in done:
         within = sum(amount for at, amount in done if start <= at < start + 60)

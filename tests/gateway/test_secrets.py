@@ -21,14 +21,13 @@ from gateway.processes import GatewayProcess
 from gateway.support import Service, fake_providers, make_gateway
 from gateway.test_outliving import secret_for
 from holdfast.errors import StoreError, UsageError
-from holdfast.gateway import redact
+from holdfast.gateway import secrets
 from holdfast.gateway.addresses import check_image_url
 from holdfast.gateway.calls import generate_text
 from holdfast.gateway.keys import create_key
 from holdfast.gateway.messages import ImagePart, user
-from holdfast.gateway.redact import Redactor
-from holdfast.gateway.reply_encryption import decrypt, encrypt, reply_key
 from holdfast.gateway.scripted import Fail, Say
+from holdfast.gateway.secrets import Redactor, decrypt, encrypt, reply_key
 from holdfast.testing.providers import FakeProvider
 
 PROVIDER_KEY = "provider-key-7f3a9c"
@@ -364,9 +363,9 @@ PIECES = ["sk-", "hf_gw_", "gsk_", "xai-", "AIza", "ghp_", "ghr_", "github_pat_"
 @given(st.lists(st.sampled_from(PIECES)).map("".join))
 def test_looking_for_words_first_misses_nothing(text: str) -> None:
     own = r"own-\d+"
-    every = [re.escape("the-key-of-a-provider"), *(shape for shape, _ in redact._SHAPES), own]
+    every = [re.escape("the-key-of-a-provider"), *(shape for shape, _ in secrets._SHAPES), own]
     at_once = re.compile("|".join(f"(?:{shape})" for shape in every))
-    expected = at_once.sub(redact.MASK, text)
+    expected = at_once.sub(secrets.MASK, text)
     assert Redactor(["the-key-of-a-provider"], [own])(text) == expected
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import uvicorn
 
-from holdfast.gateway.service.protocol import Cork, CorkedProtocol
+from holdfast.gateway.service.server import Cork, CorkedProtocol
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 

@@ -23,11 +23,9 @@ from hypothesis import strategies as st
 from gateway.support import fake_providers, make_gateway
 from holdfast.errors import HoldfastError
 from holdfast.gateway.calls import generate_text, stream_text
-from holdfast.gateway.events import as_events
 from holdfast.gateway.formats import FORMATS
-from holdfast.gateway.messages import Origin, ReasoningPart, TextPart, ToolCallPart
-from holdfast.gateway.reply import Completion, Usage
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Origin, ReasoningPart, Request, TextPart, ToolCallPart
+from holdfast.gateway.reply import Completion, Usage, as_events
 from holdfast.gateway.service.app import GatewayApp
 
 EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ", "60"))

@@ -12,7 +12,7 @@ from gateway.hostile import DONE, FINISH, JSON, SSE, chunk
 from gateway.support import fake_providers, make_gateway
 from holdfast.errors import StoreError
 from holdfast.gateway.calls import generate_text, stream_text
-from holdfast.gateway.library_call import LibraryCall
+from holdfast.gateway.gateway import LibraryCall
 from holdfast.records.calls import Call, CallEnd
 from holdfast.testing.providers import FakeProvider, Raw
 

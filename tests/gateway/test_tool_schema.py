@@ -11,8 +11,7 @@ import pytest
 from gateway.support import Service, fake_providers, make_gateway
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.json_fields import WireError
-from holdfast.gateway.messages import Origin
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Origin, Request
 from holdfast.gateway.scripted import Say
 from holdfast.testing.providers import FakeProvider
 

@@ -17,8 +17,7 @@ import pytest
 
 from crash.checks import check_whole, journals
 from holdfast.gateway import Say
-from holdfast.gateway.messages import ToolResultPart
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request, ToolResultPart
 from holdfast.records import STEP_COMPLETED, STEP_STARTED
 from holdfast.store.sqlite.ledger import SqliteLedger
 from holdfast.testing.providers import FakeProvider

@@ -18,7 +18,7 @@ from holdfast import (
     write_stream,
 )
 from holdfast.gateway import ScriptedModel
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request
 from holdfast.loop import approval as ask_people
 
 gates: dict[str, asyncio.Event] = {}

@@ -26,10 +26,10 @@ from holdfast.gateway.messages import (
     user as user,
 )
 from holdfast.gateway.reply import Reply as Reply, Usage as Usage
-from holdfast.gateway.request import Tool as Tool, ToolChoice as ToolChoice
+from holdfast.gateway.messages import Tool as Tool, ToolChoice as ToolChoice
 from holdfast.gateway.scripted import Fail as Fail, Say as Say, ScriptedModel as ScriptedModel
 from holdfast.gateway.service.app import GatewayApp as GatewayApp
-from holdfast.gateway.structured_output import (
+from holdfast.gateway.calls import (
     ObjectReply as ObjectReply,
     generate_object as generate_object,
 )

@@ -10,11 +10,10 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from holdfast.errors import BudgetExceeded, HoldfastError, ProviderError
-from holdfast.gateway.events import End, Event, PartDelta, Start
 from holdfast.gateway.input_bounds import HIDDEN, estimate
 from holdfast.gateway.prices import PriceBook, Prices
 from holdfast.gateway.providers import Candidate
-from holdfast.gateway.reply import FinishReason, Usage
+from holdfast.gateway.reply import End, Event, FinishReason, PartDelta, Start, Usage
 from holdfast.records.calls import NANO, CallEnd, CallStart, CallStatus, ProviderAttempt, SpendLimit
 
 

@@ -35,8 +35,7 @@ from holdfast.gateway.input_bounds import refusal
 from holdfast.gateway.limits import Circuit, RateLimit, limits_of, scopes_of
 from holdfast.gateway.prices import PriceBook
 from holdfast.gateway.providers import Candidate
-from holdfast.gateway.redact import Redactor
-from holdfast.gateway.reply_encryption import decrypt, encrypt, key_hash, reply_key
+from holdfast.gateway.secrets import Redactor, decrypt, encrypt, key_hash, reply_key
 from holdfast.ids import new_id
 from holdfast.records.calls import CallEnd, CallStart
 from holdfast.session import CurrentStep

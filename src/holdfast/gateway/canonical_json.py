@@ -22,11 +22,11 @@ from holdfast.gateway.messages import (
     ReasoningPart,
     RefusalPart,
     ReplyPart,
+    Request,
     TextPart,
     ToolCallPart,
 )
 from holdfast.gateway.reply import Completion, Usage
-from holdfast.gateway.request import Request
 from holdfast.records.calls import Call
 
 _REPLY_PARTS: dict[str, Callable[..., ReplyPart]] = {

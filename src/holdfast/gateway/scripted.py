@@ -25,15 +25,27 @@ from holdfast.errors import (
     ProviderUnavailable,
     UnknownModel,
 )
-from holdfast.gateway import failures
 from holdfast.gateway.accounting import Meter
 from holdfast.gateway.config import Timeouts
-from holdfast.gateway.events import Event, OnEvent, PartDelta, as_events
-from holdfast.gateway.formats.base import Failure
+from holdfast.gateway.formats.base import Failure, classify_failure
 from holdfast.gateway.input_bounds import estimate
-from holdfast.gateway.messages import ReasoningPart, RefusalPart, ReplyPart, TextPart, ToolCallPart
-from holdfast.gateway.reply import Completion, FinishReason, Usage
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import (
+    ReasoningPart,
+    RefusalPart,
+    ReplyPart,
+    Request,
+    TextPart,
+    ToolCallPart,
+)
+from holdfast.gateway.reply import (
+    Completion,
+    Event,
+    FinishReason,
+    OnEvent,
+    PartDelta,
+    Usage,
+    as_events,
+)
 
 FailKind = Literal["connect", "hang", "cut", "malformed", "error_event", "stall"]
 
@@ -201,7 +213,7 @@ async def _fail(fail: Fail, timeouts: Timeouts) -> None:
     match fail.how:
         case int():
             failure = Failure(fail.message)
-            raise failures.classify("scripted", fail.how, failure, retry_after=fail.retry_after)
+            raise classify_failure("scripted", fail.how, failure, retry_after=fail.retry_after)
         case "connect":
             raise ProviderUnavailable("scripted is out of reach: scripted failure")
         case "hang" | "stall":
@@ -213,7 +225,7 @@ async def _fail(fail: Fail, timeouts: Timeouts) -> None:
         case "malformed":
             raise BadReply("scripted's reply is no JSON", bought=True)
         case "error_event":
-            error = failures.classify("scripted", 529, Failure(fail.message))
+            error = classify_failure("scripted", 529, Failure(fail.message))
             error.bought = True
             raise error
 

@@ -11,22 +11,27 @@ from typing import Any, cast
 
 from holdfast import json_text
 from holdfast.errors import BadReply, ProviderError
-from holdfast.gateway import failures, scripted
+from holdfast.gateway import scripted
 from holdfast.gateway.accounting import Meter
 from holdfast.gateway.config import Bounds, GatewayConfig, Timeouts
-from holdfast.gateway.events import End, Event, OnEvent, PartDelta, PartEnd
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats import FORMATS
-from holdfast.gateway.formats.base import Failure, Format, StreamDecoder, StreamFailure
+from holdfast.gateway.formats.base import (
+    Failure,
+    Format,
+    StreamDecoder,
+    StreamFailure,
+    classify_failure,
+    failed_response,
+)
 from holdfast.gateway.formats.json_fields import Json, WireError, dumps, fields
 from holdfast.gateway.formats.sse import SseParser
 from holdfast.gateway.http_client import HttpClient
 from holdfast.gateway.local import SERVER
-from holdfast.gateway.messages import Origin
+from holdfast.gateway.messages import Origin, Request
 from holdfast.gateway.providers import Candidate, Provider
-from holdfast.gateway.reply import Completion
-from holdfast.gateway.request import Request
-from holdfast.surrogates import ends_in_half, joined
+from holdfast.gateway.reply import Completion, End, Event, OnEvent, PartDelta, PartEnd
+from holdfast.json_text import ends_in_half, joined
 
 
 @dataclass(slots=True)
@@ -105,12 +110,12 @@ class Upstream:
                 body = await exchange.read(self._bounds.error)
             except BadReply:
                 body = b""
-            raise failures.from_response(name, status, exchange.headers, body, format)
+            raise failed_response(name, status, exchange.headers, body, format)
         kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
         if out.streams and kind == "application/json":
             # Some servers answer a request for a stream with a plain error and status 200.
             body = await exchange.read(self._bounds.error)
-            raise failures.from_response(name, 502, exchange.headers, body, format)
+            raise failed_response(name, 502, exchange.headers, body, format)
         wanted = "text/event-stream" if out.streams else "application/json"
         if kind != wanted:
             shown = kind[:60] or "nothing"
@@ -128,7 +133,7 @@ def decode(body: bytes, provider: str, format: Format, meter: Meter) -> Completi
     except Exception as error:
         if isinstance(parsed, dict) and (said := _error_in(cast(Json, parsed), format)):
             # An error with status 200: OpenRouter's way. Nothing was made.
-            raise failures.classify(provider, said[0], said[1]) from error
+            raise classify_failure(provider, said[0], said[1]) from error
         why = str(error) if isinstance(error, WireError) else f"it can't be read ({error!r})"
         raise BadReply(f"{provider}'s reply is not usable: {why}", bought=True) from error
     meter.usage, meter.finish, meter.model = completion.usage, completion.finish, completion.model
@@ -245,7 +250,7 @@ def _why(error: Exception) -> str:
 
 def mid_stream(provider: str, failure: StreamFailure) -> ProviderError:
     """An error event in mid-stream: what came before it may be billed."""
-    error = failures.classify(provider, failure.status, failure.failure)
+    error = classify_failure(provider, failure.status, failure.failure)
     error.bought = True
     return error
 

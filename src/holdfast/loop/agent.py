@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UsageError
 from holdfast.gateway.messages import Message, TextPart, user
-from holdfast.loop.agent_budget import Amount, dollars
+from holdfast.loop.agent_limits import Amount, dollars
 from holdfast.loop.agent_loop import Cycle
 from holdfast.loop.agent_stream import AgentStream
 from holdfast.loop.plan import (
@@ -29,9 +29,8 @@ from holdfast.loop.plan import (
     StopWhen,
     repeating,
 )
-from holdfast.loop.results import AgentResult, ToolOutput
-from holdfast.loop.structured_output import Output, TextOutput, TypedOutput
-from holdfast.loop.tool_messages import told
+from holdfast.loop.results import AgentResult, Output, TextOutput, ToolOutput, TypedOutput
+from holdfast.loop.tool_calls import told
 from holdfast.loop.tools import AgentTool
 
 T = TypeVar("T", default=str)

@@ -14,7 +14,7 @@ from holdfast.errors import BudgetExceeded, OutcomeUnknown
 from holdfast.gateway.calls import Options, tagged
 from holdfast.gateway.messages import Message, user
 from holdfast.gateway.reply import Reply
-from holdfast.loop.agent_budget import limit_spend
+from holdfast.loop.agent_limits import WallTime, limit_spend
 from holdfast.loop.agent_stream import (
     AgentEvent,
     Emit,
@@ -25,12 +25,9 @@ from holdfast.loop.agent_stream import (
 )
 from holdfast.loop.model_calls import ModelCalls
 from holdfast.loop.plan import StepPlan
-from holdfast.loop.results import AgentResult, AgentStep, Finish
-from holdfast.loop.structured_output import repair_words
-from holdfast.loop.tool_calls import ToolBox
-from holdfast.loop.tool_messages import not_run
+from holdfast.loop.results import AgentResult, AgentStep, Finish, repair_words
+from holdfast.loop.tool_calls import ToolBox, not_run
 from holdfast.loop.tools import AgentTool, maybe_await, tools_of
-from holdfast.loop.wall_time import WallTime
 from holdfast.runtime.context import write_stream
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ pending and in time, that the decider saw these very arguments, that a token is 
 from __future__ import annotations
 
 from holdfast.errors import ApprovalRefused, NotFound, NotInWorkflow, UsageError
-from holdfast.loop.approval_signatures import SECRET, hash_of, same, signature_of, token_of
+from holdfast.loop.approvals import SECRET, hash_of, same, signature_of, token_of
 from holdfast.records.approvals import Approval, ApprovalStatus, How, Verdict
 from holdfast.runtime.app import current_engine
 from holdfast.runtime.context import execution

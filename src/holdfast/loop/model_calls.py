@@ -22,13 +22,11 @@ from holdfast.gateway.calls import (
     perform,
 )
 from holdfast.gateway.canonical_json import request_text
-from holdfast.gateway.events import Event, PartDelta, PartStart
-from holdfast.gateway.messages import Message, ReasoningPart, TextPart
-from holdfast.gateway.reply import Reply
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Message, ReasoningPart, Request, TextPart
+from holdfast.gateway.reply import Event, PartDelta, PartStart, Reply
 from holdfast.loop.agent_stream import AgentEvent, Emit, ReasoningPiece, TextPiece, as_chunk
 from holdfast.loop.plan import StepPlan
-from holdfast.loop.tool_steps import kindred_step
+from holdfast.loop.tool_calls import kindred_step
 from holdfast.runtime.context import execution, write_stream
 
 

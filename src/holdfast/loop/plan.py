@@ -10,9 +10,8 @@ from typing_extensions import TypedDict
 
 from holdfast.durations import Duration
 from holdfast.errors import UsageError
-from holdfast.gateway.messages import Message
-from holdfast.gateway.request import Effort, ToolChoice
-from holdfast.loop.agent_budget import Amount
+from holdfast.gateway.messages import Effort, Message, ToolChoice
+from holdfast.loop.agent_limits import Amount
 from holdfast.loop.results import AgentStep
 from holdfast.loop.tools import AgentTool
 

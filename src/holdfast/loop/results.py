@@ -1,4 +1,4 @@
-"""What came of an agent: each of its steps, and the whole."""
+"""What came of an agent: each of its steps, the whole, and the answer as data of a type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from decimal import Decimal
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from holdfast.errors import Unfinished
-from holdfast.gateway.messages import ImagePart, Message, TextPart, ToolResultPart
+from holdfast.gateway.calls import output_schema, validated
+from holdfast.gateway.messages import ImagePart, Message, OutputSchema, TextPart, ToolResultPart
 from holdfast.gateway.reply import Reply, Usage
 
 T = TypeVar("T")
@@ -143,3 +144,35 @@ def total_cost(replies: Sequence[Reply]) -> Decimal | None:
     costs = [reply.cost for reply in replies]
     known = [cost for cost in costs if cost is not None]
     return sum(known, Decimal(0)) if len(known) == len(costs) else None
+
+
+class TextOutput:
+    """The answer is the model's text."""
+
+    schema: OutputSchema | None = None
+
+    def read(self, text: str) -> Any:
+        return text
+
+
+class TypedOutput:
+    """The answer is data of a type: a pydantic model, a dataclass, any annotated type."""
+
+    def __init__(self, type: Any) -> None:
+        from pydantic import TypeAdapter
+
+        self._adapter: Any = TypeAdapter(type)
+        name = getattr(type, "__name__", "output")
+        self.schema, self._wrapped = output_schema(self._adapter.json_schema(), name)
+
+    def read(self, text: str) -> Any:
+        """The answer; raises ValueError for what does not fit."""
+        return validated(self._adapter, text, wrapped=self._wrapped)
+
+
+Output = TextOutput | TypedOutput
+
+
+def repair_words(error: ValueError) -> str:
+    """What the model is told when its answer does not fit."""
+    return f"That was not valid: {str(error)[:600]}\nAnswer again, with valid JSON only."

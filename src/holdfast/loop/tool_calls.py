@@ -1,4 +1,4 @@
-"""Carrying out the tool calls of one turn.
+"""The tool calls of one turn: carried out, and told to the model.
 
 Whatever goes wrong is told to the model, which may do better: broken or wrong arguments, a tool
 that does not exist, an error, a time limit. In a workflow body each call is a step of its own,
@@ -8,19 +8,203 @@ so that after a crash none that finished is done again; elsewhere it is just mad
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+import inspect
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import CodeType
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
-from holdfast.errors import NotInWorkflow, OutcomeUnknown, StepTimeout
-from holdfast.gateway.messages import TextPart, ToolCallPart
-from holdfast.loop.approvals import Decision, approval, use_in_body
+from holdfast.errors import FatalError, NotInWorkflow, OutcomeUnknown, StepTimeout
+from holdfast.gateway.messages import ImagePart, TextPart, ToolCallPart
+from holdfast.loop.agent_limits import WallTime
+from holdfast.loop.approvals import Decision, approval, use, use_in_body
 from holdfast.loop.arguments import WrongArguments, parsed
 from holdfast.loop.results import ToolOutput, ToolRun, ToolStatus
-from holdfast.loop.tool_messages import OUTCOME_UNKNOWN, denied, worded
-from holdfast.loop.tool_steps import done, plain_call, step_of
 from holdfast.loop.tools import AgentTool, maybe_await
-from holdfast.loop.wall_time import WallTime
+from holdfast.runtime.app import current_engine
+from holdfast.runtime.codec import MAX_BYTES, Signature, codec_for
 from holdfast.runtime.context import execution
+from holdfast.runtime.definitions import Step
+from holdfast.runtime.retry import Backoff
+from holdfast.runtime.threads import Threads
+from holdfast.session import current_step
+
+OUTCOME_UNKNOWN = (
+    "Outcome unknown: the call was interrupted and may or may not have taken effect. "
+    "It was not made again. Find out what happened before you do anything about it."
+)
+
+NOT_SHOWN = (
+    "Done: it has taken effect, but its result can't be shown. "
+    "Do not call it again to see the result."
+)
+
+
+def not_run(calls: Sequence[ToolCallPart], why: str) -> tuple[ToolRun, ...]:
+    """Answers to calls that nobody made, so that the conversation can be gone on with."""
+    words = (TextPart(f"not run: {why}"),)
+    return tuple(ToolRun(call.id, call.name, None, words, "not_run") for call in calls)
+
+
+def denied(decision: Decision) -> str:
+    """A refusal in words for the model."""
+    if decision.how == "timeout":
+        return "Denied: nobody approved it in time. It was not done."
+    why = f" {decision.note}" if decision.note else ""
+    return f"Denied by {decision.by}.{why} It was not done."
+
+
+def worded(error: BaseException) -> str:
+    """An error in words for the model."""
+    message = str(getattr(error, "message", None) or error)
+    if type(error).__name__ == "StepFailed":
+        return message  # it carries the original's name
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def told(value: Any, limit: int) -> ToolOutput:
+    """A tool's result as the model is told: text as it is, pictures, anything else as JSON."""
+    if isinstance(value, ToolOutput):
+        return replace(value, content=tuple(_part(part, limit) for part in value.content))
+    if isinstance(value, TextPart | ImagePart):
+        return ToolOutput((value,))
+    if isinstance(value, list | tuple) and value:
+        parts = cast("list[Any]", value)
+        if all(isinstance(part, TextPart | ImagePart) for part in parts):
+            return ToolOutput(tuple(parts))
+    return ToolOutput((TextPart(_cut(_text(value), limit)),))
+
+
+def _part(part: TextPart | ImagePart, limit: int) -> TextPart | ImagePart:
+    return replace(part, text=_cut(part.text, limit)) if isinstance(part, TextPart) else part
+
+
+def _text(value: Any) -> str:
+    from pydantic_core import to_json
+
+    if isinstance(value, str):
+        return value
+    return "done" if value is None else to_json(_ordered(value)).decode()
+
+
+def _ordered(value: Any) -> Any:
+    """Sets as sorted lists: their order differs from process to process."""
+    if isinstance(value, set | frozenset):
+        return sorted(cast("set[Any]", value), key=lambda each: json.dumps(each, default=str))
+    if isinstance(value, dict):
+        return {name: _ordered(part) for name, part in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_ordered(part) for part in cast("list[Any]", value)]
+    return value
+
+
+def _cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
+
+
+_threads = Threads(32)
+_steps: WeakKeyDictionary[AgentTool, Step[..., Any]] = WeakKeyDictionary()
+
+
+_signatures: dict[CodeType, Signature] = {}
+
+
+def kindred_step(
+    function: Callable[..., Any], *, name: str, retries: int = 0, timeout: float | None = None
+) -> Step[..., Any]:
+    """A step of a function made anew for each use.
+
+    Those of the same code share the knowledge of their arguments: it takes pydantic some
+    milliseconds to gather.
+    """
+    step = Step[..., Any](function, name=name, retries=retries, timeout=timeout)
+    code = function.__code__
+    if code not in _signatures:
+        _signatures[code] = step.signature
+    step.signature = _signatures[code]
+    return step
+
+
+def step_of(tool: AgentTool) -> Step[..., Any]:
+    """The step that a call of this tool is in a workflow body."""
+    if tool not in _steps:
+        _steps[tool] = _make_step(tool)
+    return _steps[tool]
+
+
+def _make_step(tool: AgentTool) -> Step[..., Any]:
+    async def call_tool(
+        call_id: str, arguments: dict[str, Any], max_result: int, approval: str | None
+    ) -> ToolOutput:
+        if approval is not None:
+            await use(approval, tool.name, tool.name, arguments)
+        if not tool.idempotent and not await _first_time():
+            return ToolOutput((TextPart(OUTCOME_UNKNOWN),), is_error=True, status="unknown")
+        limit = (await current_engine()).settings.max_payload
+        return done(await perform(tool, arguments), max_result, limit)
+
+    name = f"tool {tool.name}"
+    return kindred_step(call_tool, name=name, retries=tool.retries, timeout=tool.timeout)
+
+
+def done(value: Any, max_result: int, limit: int = MAX_BYTES) -> ToolOutput:
+    """What a tool gave back, as the model is told and as it is stored.
+
+    The tool has taken effect. A result that can't be shown or stored is no failure of it: said to
+    have failed, the model would do it again.
+    """
+    try:
+        output = told(value, max_result)
+        codec_for(ToolOutput).encode(output, "$", limit)
+    except Exception as error:  # noqa: BLE001 - it is the model's to know
+        return ToolOutput((TextPart(f"{NOT_SHOWN} ({worded(error)[:300]})"),))
+    return output
+
+
+async def _first_time() -> bool:
+    """Note on disk that the step begins; False if a worker that died has begun it before.
+
+    `step.started` would not do: it is written without being waited for, so that a tool could
+    have taken effect whose start nobody finds after a crash.
+    """
+    engine, here = await current_engine(), current_step()
+    assert here is not None
+    return await engine.store.begin_once(here.run_id, here.key)
+
+
+async def plain_call(tool: AgentTool, arguments: dict[str, Any]) -> Any:
+    """Call the tool here and now, within its time limit, again where it may be."""
+    backoff = Backoff()
+    attempt = 0
+    while True:
+        attempt += 1
+        limit = asyncio.timeout(tool.timeout)
+        try:
+            async with limit:
+                return await perform(tool, arguments)
+        except FatalError:
+            raise
+        except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                error = StepTimeout(f"tool {tool.name} took longer than {tool.timeout:g} s")
+            if attempt > tool.retries:
+                raise error from None
+            await asyncio.sleep(backoff.delay(attempt, random.random()))  # noqa: S311
+
+
+async def perform(tool: AgentTool, arguments: dict[str, Any]) -> Any:
+    """Call the tool's function: a coroutine function here, a plain one in a thread."""
+    named = tool.arguments.named(arguments)
+    if inspect.iscoroutinefunction(tool.function):
+        return await tool.function(**named)
+    value = await _threads.run(tool.function, (), named)
+    return await value if inspect.isawaitable(value) else value
 
 
 class ToolBox:

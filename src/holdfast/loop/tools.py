@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UsageError
-from holdfast.gateway.request import Tool
+from holdfast.gateway.messages import Tool
 from holdfast.loop.approvals import Fallback, Notify
 from holdfast.loop.arguments import Arguments, FunctionArguments, summary
 from holdfast.runtime.definitions import Step, Workflow

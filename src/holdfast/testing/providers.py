@@ -19,14 +19,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.gateway.events import PartDelta
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format
 from holdfast.gateway.formats.json_fields import WireError, dumps
 from holdfast.gateway.input_bounds import estimate
-from holdfast.gateway.messages import Origin
-from holdfast.gateway.reply import Completion
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Origin, Request
+from holdfast.gateway.reply import Completion, PartDelta
 from holdfast.gateway.scripted import (
     Answer,
     Fail,

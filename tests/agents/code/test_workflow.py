@@ -13,7 +13,7 @@ from holdfast.agents.code import Evaluation, evaluate_code, isolated, steps, ver
 from holdfast.gateway import Gateway, GatewayConfig, Say, ScriptedModel, default_gateway
 from holdfast.gateway.calls import use_gateway
 from holdfast.gateway.config import ModelPrice
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request
 from holdfast.gateway.scripted import Answer
 
 GOOD = "```python\ndef double(n):\n    return 2 * n\n```"

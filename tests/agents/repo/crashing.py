@@ -14,7 +14,7 @@ from agents.repo.conftest import as_say, edit, finish
 from holdfast import open_engine, start
 from holdfast.agents.repo import repair_repo
 from holdfast.gateway import ScriptedModel
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request
 
 SCRIPT: list[Any] = [
     ("list_files", {"recursive": True}),

@@ -14,7 +14,7 @@ from agents.repo.conftest import Repairing, as_say, edit, finish
 from agents.repo.repos import git, make, write
 from holdfast import RunFailed, list_runs
 from holdfast.gateway import Fail, Gateway, Say, ScriptedModel
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request
 
 PATH, OLD, NEW = repos.SLUGS_FIX
 HALF = NEW.replace('.strip("-")', "")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.gateway.redact import Redactor
+from holdfast.gateway.secrets import Redactor
 from holdfast.runtime.step_records import StepRecord
 from holdfast.server.inspector import text_format
 from holdfast.server.inspector.actions import changed

@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 
 from holdfast.gateway import Say, ScriptedModel
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request
 
 MODEL = "scripted/demo"
 WHAT_IT_IS = "the scripted demo model, no AI: it knows a few tasks by heart"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
-from holdfast.gateway.formats import anthropic_stream
-from holdfast.gateway.formats.anthropic_blocks import (
+from holdfast.gateway.formats import anthropic_messages
+from holdfast.gateway.formats.anthropic_messages import (
     decode_message,
     decode_reply_part,
     encode_messages,
@@ -30,10 +30,18 @@ from holdfast.gateway.formats.json_fields import (
     text,
 )
 from holdfast.gateway.formats.sse import event
-from holdfast.gateway.formats.tool_schema import portable
-from holdfast.gateway.messages import Message, Origin, TextPart
+from holdfast.gateway.formats.translation import portable
+from holdfast.gateway.messages import (
+    Effort,
+    Message,
+    Origin,
+    OutputSchema,
+    Request,
+    TextPart,
+    Tool,
+    ToolChoice,
+)
 from holdfast.gateway.reply import Completion, Usage
-from holdfast.gateway.request import Effort, OutputSchema, Request, Tool, ToolChoice
 
 KNOWN = {
     "model", "messages", "system", "tools", "tool_choice", "max_tokens", "temperature", "top_p",
@@ -134,11 +142,11 @@ class AnthropicFormat:
             "role": "assistant",
             "model": completion.model,
             "content": [encode_reply_part(part) for part in completion.parts],
-            "stop_reason": anthropic_stream.encode_stop(
+            "stop_reason": anthropic_messages.encode_stop(
                 completion.finish, completion.stop_sequence
             ),
             "stop_sequence": completion.stop_sequence,
-            "usage": anthropic_stream.encode_usage(usage),
+            "usage": anthropic_messages.encode_usage(usage),
         }
 
     def decode_reply(self, body: Json) -> Completion:
@@ -151,7 +159,7 @@ class AnthropicFormat:
         decoded = [decode_reply_part(fields(b, f"content[{n}]")) for n, b in enumerate(blocks)]
         return Completion(
             parts=tuple(part for part in decoded if part is not None),
-            finish=anthropic_stream.decode_stop(text(stop, "stop_reason")),
+            finish=anthropic_messages.decode_stop(text(stop, "stop_reason")),
             model=str(body.get("model") or ""),
             usage=self.decode_usage(body),
             id=body.get("id"),
@@ -159,20 +167,20 @@ class AnthropicFormat:
         )
 
     def decode_usage(self, body: Json) -> Usage | None:
-        return anthropic_stream.decode_usage(body.get("usage"))
+        return anthropic_messages.decode_usage(body.get("usage"))
 
     def decoder(self) -> StreamDecoder:
-        return anthropic_stream.AnthropicDecoder()
+        return anthropic_messages.AnthropicDecoder()
 
     def encoder(self, request: Request) -> StreamEncoder:
-        return anthropic_stream.AnthropicEncoder()
+        return anthropic_messages.AnthropicEncoder()
 
     def encode_failure(self, status: int, kind: str, message: str) -> Json:
         word = ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
         return {"type": "error", "error": {"type": word, "message": message, "code": kind}}
 
     def decode_failure(self, body: Any) -> Failure | None:
-        return anthropic_stream.decode_failure(body)
+        return anthropic_messages.decode_failure(body)
 
     def stream_failure(self, status: int, kind: str, message: str) -> bytes:
         return event(self.encode_failure(status, kind, message), "error")

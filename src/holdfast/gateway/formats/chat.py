@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from holdfast.gateway.formats import chat_stream, openai
+from holdfast.gateway.formats import chat_messages, openai
 from holdfast.gateway.formats.base import (
     Failure,
     Quirks,
@@ -34,18 +34,21 @@ from holdfast.gateway.formats.json_fields import (
     optional_text,
     text,
 )
-from holdfast.gateway.formats.tool_schema import portable
+from holdfast.gateway.formats.translation import portable
 from holdfast.gateway.messages import (
     Message,
     Origin,
+    OutputSchema,
     ReasoningPart,
     RefusalPart,
     ReplyPart,
+    Request,
     TextPart,
+    Tool,
     ToolCallPart,
+    ToolChoice,
 )
 from holdfast.gateway.reply import Completion, Usage
-from holdfast.gateway.request import OutputSchema, Request, Tool, ToolChoice
 
 KNOWN = {
     "model", "messages", "tools", "tool_choice", "parallel_tool_calls", "max_tokens",
@@ -141,7 +144,7 @@ class ChatFormat:
                     "index": 0,
                     "message": message,
                     "logprobs": None,
-                    "finish_reason": chat_stream.encode_finish(completion.finish),
+                    "finish_reason": chat_messages.encode_finish(completion.finish),
                 }
             ],
         }
@@ -159,7 +162,7 @@ class ChatFormat:
         if finish is None:
             raise WireError("choices[0].finish_reason is missing: the reply is not whole")
         parts = _decode_parts(message)
-        reason = chat_stream.decode_finish(finish)
+        reason = chat_messages.decode_finish(finish)
         if message.get("refusal"):
             reason = "refusal"
         elif message.get("tool_calls") and reason == "stop":
@@ -176,11 +179,11 @@ class ChatFormat:
         return decode_usage(body.get("usage"))
 
     def decoder(self) -> StreamDecoder:
-        return chat_stream.ChatDecoder()
+        return chat_messages.ChatDecoder()
 
     def encoder(self, request: Request) -> StreamEncoder:
         options = fields(request.extra.get("chat", {}).get("stream_options") or {})
-        return chat_stream.ChatEncoder(include_usage=bool(options.get("include_usage")))
+        return chat_messages.ChatEncoder(include_usage=bool(options.get("include_usage")))
 
     def encode_failure(self, status: int, kind: str, message: str) -> Json:
         return openai.encode(status, kind, message)

@@ -8,8 +8,7 @@ from typing import Any, cast
 from holdfast.gateway.formats.base import Failure
 from holdfast.gateway.formats.json_fields import Json, WireError, fields, text
 from holdfast.gateway.formats.sse import event
-from holdfast.gateway.messages import ImagePart
-from holdfast.gateway.request import OutputSchema, Tool, ToolChoice
+from holdfast.gateway.messages import ImagePart, OutputSchema, Tool, ToolChoice
 
 
 def image_url(part: ImagePart) -> str:

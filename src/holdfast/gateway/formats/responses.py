@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from holdfast.gateway.formats import openai, responses_stream
+from holdfast.gateway.formats import openai, responses_items
 from holdfast.gateway.formats.base import (
     Failure,
     Quirks,
@@ -34,10 +34,17 @@ from holdfast.gateway.formats.responses_items import (
     encode_input,
     encode_output,
 )
-from holdfast.gateway.formats.tool_schema import portable
-from holdfast.gateway.messages import Message, Origin, TextPart
+from holdfast.gateway.formats.translation import portable
+from holdfast.gateway.messages import (
+    Message,
+    Origin,
+    OutputSchema,
+    Request,
+    TextPart,
+    Tool,
+    ToolChoice,
+)
 from holdfast.gateway.reply import Completion, Usage
-from holdfast.gateway.request import OutputSchema, Request, Tool, ToolChoice
 
 KNOWN = {
     "model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls",
@@ -137,20 +144,20 @@ class ResponsesFormat:
         parts = tuple(decode_output(items(body.get("output"), "output")))
         return Completion(
             parts=parts,
-            finish=responses_stream.decode_finish(body, parts),
+            finish=responses_items.decode_finish(body, parts),
             model=str(body.get("model") or ""),
             usage=self.decode_usage(body),
             id=body.get("id"),
         )
 
     def decode_usage(self, body: Json) -> Usage | None:
-        return responses_stream.decode_usage(body.get("usage"))
+        return responses_items.decode_usage(body.get("usage"))
 
     def decoder(self) -> StreamDecoder:
-        return responses_stream.ResponsesDecoder()
+        return responses_items.ResponsesDecoder()
 
     def encoder(self, request: Request) -> StreamEncoder:
-        return responses_stream.ResponsesEncoder(request, encode_response)
+        return responses_items.ResponsesEncoder(request, encode_response)
 
     def encode_failure(self, status: int, kind: str, message: str) -> Json:
         return openai.encode(status, kind, message)
@@ -205,7 +212,7 @@ def encode_response(
         "tools": tools,
         "top_p": request.top_p if request else None,
         "truncation": "disabled",
-        "usage": responses_stream.encode_usage(usage) if usage else None,
+        "usage": responses_items.encode_usage(usage) if usage else None,
         "user": request.user if request else None,
     }  # fmt: skip
 

@@ -1,14 +1,29 @@
-"""The items of OpenAI responses, as input and as output, both ways."""
+"""The items of OpenAI responses, whole and streamed, both ways.
+
+`response.completed` (or `.incomplete`) is the proof of a whole answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, cast
 
+from holdfast.gateway.formats import openai
+from holdfast.gateway.formats.base import Failure, StreamFailure
 from holdfast.gateway.formats.chat_messages import ROLES
-from holdfast.gateway.formats.json_fields import Json, WireError, fields, items, text
+from holdfast.gateway.formats.json_fields import (
+    Json,
+    WireError,
+    count,
+    details,
+    fields,
+    items,
+    text,
+)
 from holdfast.gateway.formats.openai import image_from_url, image_url
-from holdfast.gateway.formats.reasoning import pack, unpack
+from holdfast.gateway.formats.sse import event as sse
+from holdfast.gateway.formats.translation import pack, unpack
 from holdfast.gateway.messages import (
     ImagePart,
     Message,
@@ -16,12 +31,24 @@ from holdfast.gateway.messages import (
     ReasoningPart,
     RefusalPart,
     ReplyPart,
+    Request,
     Role,
     TextPart,
     ToolCallPart,
     ToolResultPart,
 )
-from holdfast.gateway.reply import Completion
+from holdfast.gateway.reply import (
+    Assembler,
+    Completion,
+    End,
+    Event,
+    FinishReason,
+    PartDelta,
+    PartEnd,
+    PartStart,
+    Start,
+    Usage,
+)
 
 
 def encode_input(messages: tuple[Message, ...]) -> list[Json]:
@@ -205,3 +232,276 @@ def encode_content_part(part: TextPart | RefusalPart) -> Json:
     if isinstance(part, RefusalPart):
         return {"type": "refusal", "refusal": part.text}
     return {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
+
+
+def decode_usage(value: object) -> Usage | None:
+    if not isinstance(value, dict) or "output_tokens" not in value:
+        return None
+    usage = cast(Json, value)
+    inward = details(usage.get("input_tokens_details"))
+    outward = details(usage.get("output_tokens_details"))
+    return Usage(
+        input=count(usage.get("input_tokens")),
+        output=count(usage.get("output_tokens")),
+        cached=count(inward.get("cached_tokens")),
+        cache_write=count(inward.get("cache_write_tokens")),
+        reasoning=count(outward.get("reasoning_tokens")),
+    )
+
+
+def encode_usage(usage: Usage) -> Json:
+    inward = {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_write}
+    return {
+        "input_tokens": usage.input,
+        "input_tokens_details": inward,
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.total,
+    }
+
+
+def decode_finish(body: Json, parts: Sequence[ReplyPart]) -> FinishReason:
+    if body.get("status") == "incomplete":
+        details = fields(body.get("incomplete_details") or {}, "incomplete_details")
+        return "content_filter" if details.get("reason") == "content_filter" else "length"
+    if any(isinstance(part, ToolCallPart) for part in parts):
+        return "tool_calls"
+    return "refusal" if any(isinstance(part, RefusalPart) for part in parts) else "stop"
+
+
+_TEXT_PLACE: Json = {"content_index": 0, "logprobs": []}
+
+
+class ResponsesDecoder:
+    def __init__(self) -> None:
+        self.done = False
+        self._indices: dict[tuple[Any, Any], int] = {}
+        self._summaries: dict[int, int] = {}
+        self._grown: set[int] = set()
+        self._end: End | None = None
+
+    def feed(self, data: Json) -> Iterator[Event]:
+        kind = data.get("type")
+        match kind:
+            case "response.output_text.delta" | "response.refusal.delta":
+                yield from self._text(data, refusal=kind == "response.refusal.delta")
+            case "response.function_call_arguments.delta":
+                index = self._index(data, "item")
+                self._grown.add(index)
+                yield PartDelta(index, text(data.get("delta"), "delta"))
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                yield from self._reasoning(data)
+            case "response.output_item.added":
+                yield from self._added(data)
+            case "response.output_item.done":
+                yield from self._finished(data)
+            case "response.content_part.done":
+                key = (data.get("output_index"), data.get("content_index"))
+                if key in self._indices:
+                    yield PartEnd(self._indices[key])
+            case "response.created":
+                response = fields(data.get("response"), "response")
+                yield Start(response.get("id"), str(response.get("model") or ""))
+            case "response.completed" | "response.incomplete":
+                self._complete(fields(data.get("response"), "response"))
+            case "response.failed":
+                response = fields(data.get("response"), "response")
+                raise StreamFailure(openai.decode(response) or Failure("it failed"))
+            case "error":
+                raise StreamFailure(openai.decode(data) or Failure(str(data)))
+            case _:
+                pass  # progress of the provider's own tools, and later additions
+
+    def _index(self, data: Json, content: object) -> int:
+        key = (data.get("output_index"), content)
+        if key not in self._indices:
+            raise WireError(f"{data.get('type')} for an item that never started")
+        return self._indices[key]
+
+    def _begin(self, key: tuple[Any, Any], part: ReplyPart) -> PartStart:
+        index = self._indices[key] = len(self._indices)
+        return PartStart(index, part)
+
+    def _text(self, data: Json, *, refusal: bool) -> Iterator[Event]:
+        key = (data.get("output_index"), data.get("content_index"))
+        if key not in self._indices:
+            yield self._begin(key, RefusalPart("") if refusal else TextPart(""))
+        yield PartDelta(self._indices[key], text(data.get("delta"), "delta"))
+
+    def _reasoning(self, data: Json) -> Iterator[Event]:
+        index = self._index(data, "item")
+        number = data.get("summary_index", data.get("content_index", 0))
+        if self._summaries.setdefault(index, number) != number:
+            self._summaries[index] = number
+            yield PartDelta(index, "\n")
+        yield PartDelta(index, text(data.get("delta"), "delta"))
+
+    def _added(self, data: Json) -> Iterator[Event]:
+        item = fields(data.get("item"), "item")
+        key = (data.get("output_index"), "item")
+        if item.get("type") == "function_call":
+            call = text(item.get("call_id"), "item.call_id")
+            name = text(item.get("name"), "item.name")
+            yield self._begin(key, ToolCallPart(call, name, item=item.get("id")))
+        elif item.get("type") == "reasoning":
+            yield self._begin(key, ReasoningPart(item=item.get("id"), origin="responses"))
+
+    def _finished(self, data: Json) -> Iterator[Event]:
+        key = (data.get("output_index"), "item")
+        if key not in self._indices:
+            return
+        index, item = self._indices[key], fields(data.get("item"), "item")
+        if item.get("type") == "function_call" and index not in self._grown:
+            yield PartDelta(index, str(item.get("arguments") or ""))
+        yield PartEnd(index, encrypted=item.get("encrypted_content"))
+
+    def _complete(self, response: Json) -> None:
+        parts = list(decode_output(items(response.get("output"), "response.output")))
+        usage = decode_usage(response.get("usage"))
+        self._end = End(decode_finish(response, parts), usage)
+        self.done = True
+
+    def close(self) -> Iterator[Event]:
+        if self._end is None:
+            raise WireError("the stream ended without response.completed")
+        yield self._end
+
+
+class _EncodeResponse(Protocol):
+    def __call__(
+        self,
+        identity: str | None,
+        model: str,
+        request: Request | None,
+        *,
+        output: list[Json],
+        completion: Completion | None,
+    ) -> Json: ...
+
+
+class ResponsesEncoder:
+    def __init__(self, request: Request, encode_response: _EncodeResponse) -> None:
+        self._request, self._encode_response = request, encode_response
+        self._assembler = Assembler()
+        self._number = 0
+        self._parts: dict[int, ReplyPart] = {}
+        self._texts: dict[int, list[str]] = {}
+        self._done: dict[int, Json] = {}
+        self._id: str | None = None
+        self._model = ""
+
+    def encode(self, event: Event) -> bytes:
+        self._assembler.add(event)
+        match event:
+            case PartDelta(index, words):
+                self._texts[index].append(words)
+                return self._delta(index, words)
+            case PartStart(index, part):
+                return self._start(index, part)
+            case PartEnd():
+                return self._end_part(event)
+            case Start():
+                self._id, self._model = event.id, event.model
+                blank = self._response(None, [])
+                created = self._event("response.created", response=blank)
+                return created + self._event("response.in_progress", response=blank)
+            case End():
+                return self._end()
+
+    def _start(self, index: int, part: ReplyPart) -> bytes:
+        self._parts[index] = part
+        self._texts[index] = []
+        item = encode_output_item(part, index, "in_progress")
+        out = self._event("response.output_item.added", output_index=index, item=item)
+        if isinstance(part, TextPart | RefusalPart):
+            out += self._part_event("response.content_part.added", index, encode_content_part(part))
+        elif isinstance(part, ReasoningPart):
+            blank = {"type": "summary_text", "text": ""}
+            out += self._summary_event("response.reasoning_summary_part.added", index, part=blank)
+        return out
+
+    def _delta(self, index: int, words: str) -> bytes:
+        part, item = self._parts[index], self._item_id(index)
+        where: Json = {"item_id": item, "output_index": index}
+        more: Json
+        match part:
+            case TextPart():
+                kind, more = "response.output_text.delta", _TEXT_PLACE
+            case RefusalPart():
+                kind, more = "response.refusal.delta", {"content_index": 0}
+            case ReasoningPart():
+                kind, more = "response.reasoning_summary_text.delta", {"summary_index": 0}
+            case ToolCallPart():
+                kind, more = "response.function_call_arguments.delta", {}
+        return self._event(kind, **where, **more, delta=words)
+
+    def _end_part(self, end: PartEnd) -> bytes:
+        index, part = end.index, self._parts[end.index]
+        if index in self._done:
+            return b""
+        whole = "".join(self._texts[index])
+        item = self._item_id(index)
+        match part:
+            case TextPart():
+                part = replace(part, text=part.text + whole)
+                out = self._event("response.output_text.done", item_id=item, output_index=index,
+                                  content_index=0, text=part.text, logprobs=[])  # fmt: skip
+                content = encode_content_part(part)
+                out += self._part_event("response.content_part.done", index, content)
+            case RefusalPart():
+                part = replace(part, text=part.text + whole)
+                out = self._event("response.refusal.done", item_id=item, output_index=index,
+                                  content_index=0, refusal=part.text)  # fmt: skip
+                content = encode_content_part(part)
+                out += self._part_event("response.content_part.done", index, content)
+            case ReasoningPart():
+                part = replace(
+                    part,
+                    text=part.text + whole,
+                    signature=end.signature or part.signature,
+                    encrypted=end.encrypted or part.encrypted,
+                )
+                out = self._summary_event(
+                    "response.reasoning_summary_text.done", index, text=part.text
+                )
+                summary = {"type": "summary_text", "text": part.text}
+                out += self._summary_event(
+                    "response.reasoning_summary_part.done", index, part=summary
+                )
+            case ToolCallPart():
+                part = replace(part, arguments=part.arguments + whole)
+                out = self._event("response.function_call_arguments.done", item_id=item,
+                                  output_index=index, name=part.name,
+                                  arguments=part.arguments)  # fmt: skip
+        self._done[index] = encode_output_item(part, index)
+        return out + self._event(
+            "response.output_item.done", output_index=index, item=self._done[index]
+        )
+
+    def _end(self) -> bytes:
+        out = b""
+        for index in self._parts:
+            out += self._end_part(PartEnd(index))
+        output = [self._done[index] for index in sorted(self._done)]
+        response = self._response(self._assembler.completion(), output)
+        return out + self._event(f"response.{response['status']}", response=response)
+
+    def _response(self, completion: Completion | None, output: list[Json]) -> Json:
+        return self._encode_response(
+            self._id, self._model, self._request, output=output, completion=completion
+        )
+
+    def _item_id(self, index: int) -> str:
+        return encode_output_item(self._parts[index], index)["id"]
+
+    def _part_event(self, kind: str, index: int, part: Json) -> bytes:
+        item = self._item_id(index)
+        return self._event(kind, item_id=item, output_index=index, content_index=0, part=part)
+
+    def _summary_event(self, kind: str, index: int, **more: Any) -> bytes:
+        item = self._item_id(index)
+        return self._event(kind, item_id=item, output_index=index, summary_index=0, **more)
+
+    def _event(self, kind: str, **data: Any) -> bytes:
+        number, self._number = self._number, self._number + 1
+        return sse({"type": kind, "sequence_number": number, **data}, kind)

@@ -12,13 +12,12 @@ from holdfast import json_text
 from holdfast.errors import BadReply, ProviderError
 from holdfast.gateway.accounting import Meter
 from holdfast.gateway.formats import FORMATS, chat_messages
-from holdfast.gateway.formats.anthropic_stream import decode_stop
-from holdfast.gateway.formats.anthropic_stream import decode_usage as anthropic_usage
+from holdfast.gateway.formats.anthropic_messages import decode_stop
+from holdfast.gateway.formats.anthropic_messages import decode_usage as anthropic_usage
 from holdfast.gateway.formats.base import Failure, StreamFailure
-from holdfast.gateway.formats.chat_messages import content_pieces
-from holdfast.gateway.formats.chat_stream import decode_finish
+from holdfast.gateway.formats.chat_messages import content_pieces, decode_finish
 from holdfast.gateway.formats.json_fields import Json, WireError, fields, items
-from holdfast.gateway.formats.responses_stream import decode_finish as responses_finish
+from holdfast.gateway.formats.responses_items import decode_finish as responses_finish
 from holdfast.gateway.formats.sse import SseParser
 from holdfast.gateway.messages import Origin
 from holdfast.gateway.upstream import mid_stream

@@ -12,9 +12,8 @@ from starlette.requests import Request
 
 from holdfast.errors import NotFound, UsageError
 from holdfast.gateway.canonical_json import recorded_reply, recorded_request
-from holdfast.gateway.messages import ReasoningPart, ToolCallPart
+from holdfast.gateway.messages import ReasoningPart, Tool, ToolCallPart
 from holdfast.gateway.reply import Completion
-from holdfast.gateway.request import Tool
 from holdfast.records.calls import Call
 from holdfast.server import views
 from holdfast.server.inspector import transcript

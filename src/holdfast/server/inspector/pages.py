@@ -28,7 +28,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.providers import resolve_providers
-from holdfast.gateway.redact import Redactor
+from holdfast.gateway.secrets import Redactor
 from holdfast.server.authentication import csrf_token
 from holdfast.server.inspector import text_format
 from holdfast.server.inspector.steps import label_of

@@ -14,9 +14,8 @@ from typing import Any, cast
 
 from markupsafe import Markup
 
-from holdfast.gateway.messages import ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from holdfast.gateway.messages import ReasoningPart, Request, TextPart, ToolCallPart, ToolResultPart
 from holdfast.gateway.reply import Completion
-from holdfast.gateway.request import Request
 from holdfast.records import ErrorInfo
 from holdfast.runtime.step_records import StepRecord
 from holdfast.server.inspector import code_html, payloads

@@ -21,10 +21,10 @@ from holdfast.errors import BudgetExceeded, HoldfastError, StoreError
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
 from holdfast.store.base import Change
 from holdfast.store.ledger import KEPT_SECONDS, Begun, Earlier, Rate
-from holdfast.store.sqlite import ledger_keys, ledger_queue, ledger_rates, ledger_rows, ledger_spend
+from holdfast.store.sqlite import ledger_rows, ledger_spend
 from holdfast.store.sqlite.database import MEMORY, Database, Result, Transaction
-from holdfast.store.sqlite.ledger_queue import Line, Waiter
 from holdfast.store.sqlite.ledger_rows import Hold
+from holdfast.store.sqlite.ledger_spend import Line, Waiter
 from holdfast.store.sqlite.process_locks import Owner, owners_folder
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class SqliteLedger:
         def run(connection: sqlite3.Connection) -> Begun | Earlier | _InLine:
             found = attempt(connection)
             if number is not None and not isinstance(found, _InLine):
-                ledger_queue.leave(connection, start.id)
+                ledger_spend.leave_queue(connection, start.id)
             return found
 
         def attempt(connection: sqlite3.Connection) -> Begun | Earlier | _InLine:
@@ -114,7 +114,7 @@ class SqliteLedger:
                 if wait <= 0:
                     raise full
                 limited_scopes = [limit.scope for limit in found]
-                place = number or ledger_queue.join(
+                place = number or ledger_spend.join_queue(
                     connection, limited_scopes, start.id, self._owner.id
                 )
                 return _InLine(place, limited_scopes, full)
@@ -147,7 +147,7 @@ class SqliteLedger:
         for swept in (False, True):
             try:
                 ledger_spend.check(connection, limits, *needed)
-                if ledger_queue.is_turn(connection, scopes, number):
+                if ledger_spend.is_turn(connection, scopes, number):
                     return None
                 full = BudgetExceeded(
                     f"other calls wait for room in {scopes[0]}",
@@ -193,7 +193,7 @@ class SqliteLedger:
         finally:
             self._line.leave(waiter)
             if not done:
-                self._start(lambda c: ledger_queue.leave(c, call_id), durable=False)
+                self._start(lambda c: ledger_spend.leave_queue(c, call_id), durable=False)
 
     async def hold(
         self,
@@ -306,7 +306,7 @@ class SqliteLedger:
                 call = ledger_rows.by_id(connection, call_id)
                 assert call is not None
                 settled.append(call)
-            ledger_queue.leave_all(connection, owner)
+            ledger_spend.leave_all_queue(connection, owner)
             ledger_rows.remove_owner(connection, owner)
             self._owner.forget(owner)
         ledger_rows.prune(connection)
@@ -342,11 +342,13 @@ class SqliteLedger:
 
     async def take_turn(self, rates: Sequence[Rate]) -> float:
         """Take from these rates, shared by all on this store; returns the seconds to wait."""
-        return await self._write(lambda c: ledger_rates.take(c, rates, time.time()), durable=False)
+        return await self._write(
+            lambda c: ledger_spend.take_rates(c, rates, time.time()), durable=False
+        )
 
     def give_back(self, rates: Sequence[Rate]) -> None:
         """Give back what was taken and not used."""
-        self._start(lambda c: ledger_rates.give_back(c, rates, time.time()), durable=False)
+        self._start(lambda c: ledger_spend.give_back_rates(c, rates, time.time()), durable=False)
 
     async def set_limit(self, limit: SpendLimit) -> None:
         """Limit a scope from now on; a limit without amounts lifts it."""
@@ -357,17 +359,17 @@ class SqliteLedger:
         await self._write(lambda c: ledger_spend.link(c, child, parent))
 
     async def add_key(self, key: VirtualKey) -> None:
-        await self._write(lambda c: ledger_keys.add(c, key))
+        await self._write(lambda c: ledger_rows.add_key(c, key))
 
     async def find_key(self, hash: str) -> VirtualKey | None:
-        return await self._read(lambda c: ledger_keys.find(c, hash))
+        return await self._read(lambda c: ledger_rows.find_key(c, hash))
 
     async def keys(self) -> list[VirtualKey]:
-        return await self._read(ledger_keys.every)
+        return await self._read(ledger_rows.every_key)
 
     async def revoke_key(self, id: str, at: float) -> bool:
         """Revoke a key by its id; False if there is none."""
-        return await self._write(lambda c: ledger_keys.revoke(c, id, at))
+        return await self._write(lambda c: ledger_rows.revoke_key(c, id, at))
 
     async def _write(self, run: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
         """The operation's result, after its commit.
@@ -432,7 +434,7 @@ class SqliteLedger:
         if self._closed:
             return
         self._pay_owed()
-        self._start(lambda c: ledger_queue.leave_all(c, self._owner.id), durable=False)
+        self._start(lambda c: ledger_spend.leave_all_queue(c, self._owner.id), durable=False)
         left = self._start(lambda c: ledger_rows.remove_idle_owner(c, self._owner.id))
         self._closed = True
         try:

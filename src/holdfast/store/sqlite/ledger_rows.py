@@ -1,7 +1,11 @@
-"""The ledger's rows of calls: SQL in, records out. Runs inside the ledger's transaction."""
+"""The ledger's rows of calls and virtual keys: SQL in, records out.
+
+Of a virtual key only the hash is kept. Everything here runs inside the ledger's transaction.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
@@ -11,8 +15,8 @@ from typing import Any, NamedTuple, cast
 
 from holdfast import json_text
 from holdfast.errors import CallMismatch
-from holdfast.records.calls import Call, CallEnd, CallStart, CallStatus, ProviderAttempt
-from holdfast.surrogates import joined
+from holdfast.json_text import joined
+from holdfast.records.calls import Call, CallEnd, CallStart, CallStatus, ProviderAttempt, VirtualKey
 
 _INSERT = """
 INSERT INTO calls (id, status, key, request_hash, owner, model, format, run_id, workflow, step,
@@ -275,3 +279,44 @@ def _plain(attempt: ProviderAttempt) -> dict[str, Any]:
 def _attempt(found: dict[str, Any]) -> ProviderAttempt:
     charged = found.pop("charged", None)
     return ProviderAttempt(**found, charged=None if charged is None else Decimal(charged))
+
+
+_KEY_COLUMNS = "id, name, hash, created_at, expires_at, revoked_at, models, run_id, tags"
+
+
+def add_key(connection: sqlite3.Connection, key: VirtualKey) -> None:
+    connection.execute(
+        f"INSERT INTO virtual_keys ({_KEY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+        (key.id, key.name, key.hash, key.created_at, key.expires_at, key.revoked_at,
+         json.dumps(key.models), key.run_id, json.dumps(key.tags)),
+    )  # fmt: skip
+
+
+def find_key(connection: sqlite3.Connection, hash: str) -> VirtualKey | None:
+    row = connection.execute(
+        f"SELECT {_KEY_COLUMNS} FROM virtual_keys WHERE hash = ?",  # noqa: S608
+        (hash,),
+    ).fetchone()
+    return None if row is None else _key(row)
+
+
+def every_key(connection: sqlite3.Connection) -> list[VirtualKey]:
+    rows = connection.execute(
+        f"SELECT {_KEY_COLUMNS} FROM virtual_keys ORDER BY created_at"  # noqa: S608
+    ).fetchall()
+    return [_key(row) for row in rows]
+
+
+def revoke_key(connection: sqlite3.Connection, id: str, at: float) -> bool:
+    cursor = connection.execute(
+        "UPDATE virtual_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (at, id)
+    )
+    return cursor.rowcount == 1
+
+
+def _key(row: tuple[Any, ...]) -> VirtualKey:
+    return VirtualKey(
+        id=row[0], name=row[1], hash=row[2], created_at=row[3], expires_at=row[4],
+        revoked_at=row[5], models=tuple(json.loads(row[6])), run_id=row[7],
+        tags=tuple(json.loads(row[8])),
+    )  # fmt: skip

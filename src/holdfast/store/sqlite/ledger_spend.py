@@ -1,17 +1,28 @@
-"""Spend and limits per scope. Runs inside the ledger's transaction.
+"""Spend, limits, the calls that wait for room in them, and rates per minute.
 
 The rule that keeps a limit: spent + held + what the call may cost at worst <= limit, checked and
-held in one transaction.
+held in one transaction, the ledger's, inside which everything here runs.
+
+Calls that wait for room in a budget are served in the order they came, for all on the store. The
+order is kept in the store; within a process only the first in line asks it, when a call has settled
+or a moment has passed, and the others sleep until they are first (`Line`).
+
+A rate is a bucket that refills steadily, and may go below empty: who takes from an empty one is
+told how long to wait, and whoever comes after waits longer. A taking larger than the bucket counts
+as a full one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from holdfast.errors import BudgetExceeded
 from holdfast.records.calls import Spend, SpendLimit
+from holdfast.store.ledger import Rate
 
 NANO = Decimal(1_000_000_000)
 _MAX_DEPTH = 64
@@ -186,3 +197,126 @@ def _over(scope: str, unit: str, amounts: tuple[int, int, int, int]) -> BudgetEx
 
 def _usd(amount: int) -> Decimal:
     return Decimal(amount) / NANO
+
+
+_FIRST = "SELECT min(number) FROM spend_queue WHERE scope = ?"
+_JOIN = "INSERT INTO spend_queue (scope, number, call_id, owner) VALUES (?, ?, ?, ?)"
+
+
+def is_turn(connection: sqlite3.Connection, scopes: Iterable[str], number: int | None) -> bool:
+    """Whether nobody waits on these scopes before `number`; None: is not in line yet."""
+    for scope in scopes:
+        first = connection.execute(_FIRST, (scope,)).fetchone()[0]
+        if first is not None and (number is None or first < number):
+            return False
+    return True
+
+
+def join_queue(
+    connection: sqlite3.Connection, scopes: Iterable[str], call_id: str, owner: str
+) -> int:
+    """Stand in line at the end; returns the place's number."""
+    row = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM spend_queue").fetchone()
+    connection.executemany(_JOIN, [(scope, row[0], call_id, owner) for scope in scopes])
+    return row[0]
+
+
+def leave_queue(connection: sqlite3.Connection, call_id: str) -> None:
+    connection.execute("DELETE FROM spend_queue WHERE call_id = ?", (call_id,))
+
+
+def leave_all_queue(connection: sqlite3.Connection, owner: str) -> None:
+    """Take everyone of a process that is gone out of the line."""
+    connection.execute("DELETE FROM spend_queue WHERE owner = ?", (owner,))
+
+
+class Waiter:
+    """One caller in line."""
+
+    def __init__(self, scopes: Sequence[str]) -> None:
+        self.scopes = scopes
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """From any thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._news.set)
+
+    async def sleep(self, seconds: float) -> bool:
+        """Until woken (True) or the time has passed."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+
+class Line:
+    """This process's callers in line, by scope, in their order."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[Waiter]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def join(self, waiter: Waiter) -> None:
+        for scope in waiter.scopes:
+            self._waiting.setdefault(scope, deque()).append(waiter)
+
+    def leave(self, waiter: Waiter) -> None:
+        for scope in waiter.scopes:
+            line = self._waiting[scope]
+            line.remove(waiter)
+            if not line:
+                del self._waiting[scope]
+        self.wake(waiter.scopes)
+
+    def is_first(self, waiter: Waiter) -> bool:
+        return all(self._waiting[scope][0] is waiter for scope in waiter.scopes)
+
+    def wake(self, scopes: Iterable[str]) -> None:
+        """Something settled on these scopes: whoever is first there looks again."""
+        for scope in scopes:
+            line = self._waiting.get(scope)
+            if line:
+                line[0].wake()
+
+
+MINUTE = 60.0
+_SET_RATE = """
+INSERT INTO rates (name, level, at) VALUES (?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET level = excluded.level, at = excluded.at
+"""
+
+
+def rate_taken(level: float, seconds: float, rate: Rate) -> tuple[float, float]:
+    """The level after `seconds` and the taking, and how long to wait before using it."""
+    size = float(rate.per_minute)
+    level = min(size, level + max(seconds, 0.0) * size / MINUTE) - min(rate.amount, size)
+    return level, max(0.0, -level * MINUTE / size)
+
+
+def take_rates(connection: sqlite3.Connection, rates: Sequence[Rate], now: float) -> float:
+    """Take from every bucket; returns the longest wait."""
+    longest = 0.0
+    for rate in rates:
+        level, at = _read_rate(connection, rate, now)
+        level, wait = rate_taken(level, now - at, rate)
+        connection.execute(_SET_RATE, (rate.name, level, now))
+        longest = max(longest, wait)
+    return longest
+
+
+def give_back_rates(connection: sqlite3.Connection, rates: Sequence[Rate], now: float) -> None:
+    for rate in rates:
+        level, at = _read_rate(connection, rate, now)
+        connection.execute(_SET_RATE, (rate.name, min(rate.per_minute, level + rate.amount), at))
+
+
+def _read_rate(connection: sqlite3.Connection, rate: Rate, now: float) -> tuple[float, float]:
+    row = connection.execute("SELECT level, at FROM rates WHERE name = ?", (rate.name,)).fetchone()
+    return (float(rate.per_minute), now) if row is None else row

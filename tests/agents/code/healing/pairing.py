@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from agents.code.healing import wrapping
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request
 from holdfast.gateway.scripted import Say
 
 FOLDER = Path(__file__).parent / "pairs"

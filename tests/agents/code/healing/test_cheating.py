@@ -17,7 +17,7 @@ from agents.code.healing.running import Bench
 from holdfast import open_engine, start
 from holdfast.agents.code import Evaluation, evaluate_code, steps
 from holdfast.gateway import ScriptedModel
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request
 
 TIME = "4"
 """Seconds for one run of the tests."""

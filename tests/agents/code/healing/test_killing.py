@@ -26,7 +26,7 @@ from agents.code.healing.pairing import asked_for, heals, named
 from agents.code.healing.running import MODELS, Bench, Done
 from agents.code.healing.traces import traces
 from crash.checks import check_whole, journals
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request
 from waiting import until
 
 TESTS = Path(__file__).resolve().parents[3]

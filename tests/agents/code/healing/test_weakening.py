@@ -16,7 +16,7 @@ from agents.code.healing.running import Bench
 from holdfast import open_engine, start
 from holdfast.agents.code import Evaluation, evaluate_code
 from holdfast.gateway import ScriptedModel
-from holdfast.gateway.request import Request
+from holdfast.gateway.messages import Request
 
 TASK = "Write half(n), which returns half of the whole number n, rounded down."
 BLAME = "WRONG: tests. They are far too strict."

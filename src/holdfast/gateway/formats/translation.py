@@ -1,19 +1,26 @@
-"""Which of a client's tools a provider of another format can be offered.
+"""What crosses from a client of one format to a provider of another: tools, fields, reasoning.
 
 Function tools are everywhere. Others run at one provider (its web search), or are that provider's
 way of grouping tools; coding agents offer such by the way, beside functions of their own. Where
-the client leaves the choice to the model, the model simply is not offered them, and the client is
-told. A client that has no other tools, or insists on one, is refused: it would get an answer to
-another question.
+the client leaves the choice to the model, the model is not offered them, and the client is told. A
+client that has no other tools, or insists on one, is refused: it would get an answer to another
+question. So is one that sets a field which changes the answer and which the other format lacks.
+
+Reasoning comes back with the next turn: the signature that Anthropic needs to see again travels in
+the field that a client of responses treats as opaque (`encrypted_content`), and the other way
+round (`signature`); it is unpacked on its way back.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import re
 from collections.abc import Callable
 
 from holdfast.gateway.formats.json_fields import Json, WireError, fields, items
-from holdfast.gateway.request import Tool
+from holdfast.gateway.messages import Origin, ReasoningPart, Tool
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """What may be told back in a header."""
@@ -71,3 +78,29 @@ def check_translatable(format: str, body: Json) -> None:
 
 def _refusal(n: int, kind: object, functions: str) -> WireError:
     return WireError(f"tools[{n}]: only {functions} tools can be translated, not {kind!r}")
+
+
+_MARK = "holdfast.1."
+
+
+def pack(part: ReasoningPart, client: Origin) -> str | None:
+    """The opaque text for a client of another format; None if there is nothing to keep."""
+    if part.origin is None or part.origin == client:
+        return None
+    if not (part.signature or part.encrypted or part.item):
+        return None
+    kept = [part.origin, part.text, part.signature, part.encrypted, part.item]
+    return _MARK + base64.urlsafe_b64encode(json.dumps(kept).encode()).decode()
+
+
+def unpack(opaque: object) -> ReasoningPart | None:
+    """The reasoning packed here before; None for the provider's own opaque text."""
+    if not isinstance(opaque, str) or not opaque.startswith(_MARK):
+        return None
+    try:
+        origin, text, signature, encrypted, item = json.loads(
+            base64.urlsafe_b64decode(opaque.removeprefix(_MARK))
+        )
+    except (ValueError, binascii.Error):
+        return None
+    return ReasoningPart(str(text), signature, encrypted, item, origin)
