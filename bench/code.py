@@ -74,7 +74,7 @@ async def _command_seconds(run_id: str, store: Path) -> float:
 
 
 def bare(folder: Path) -> float:
-    """The tests alone, as a subprocess; twice, as the agent runs them on a hollow program too."""
+    """The tests alone, as a subprocess; twice, as the agent runs them on a stub program too."""
     (folder / "solution.py").write_text(CODE)
     (folder / "test_solution.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_solution.py"]

@@ -24,9 +24,9 @@ from typing import Any, Literal, cast
 
 from holdfast.agents.code import evaluate_code
 from holdfast.agents.code.languages import language_named
-from holdfast.agents.code.settings import load
 from holdfast.agents.repo import repair_repo
-from holdfast.agents.repo import sources as repo_sources
+from holdfast.agents.repo.checkout import find_source
+from holdfast.agents.settings import code_settings
 from holdfast.errors import CodecError, HoldfastError, NotFound, RunMismatch, RunStuck, UsageError
 from holdfast.gateway import default_gateway
 from holdfast.ids import new_id
@@ -113,9 +113,9 @@ def _task(
     if "language" in merged:
         merged["language"] = language_named(str(merged["language"])).name
     if not on_repo:
-        merged.setdefault("attempts", load().attempts)
+        merged.setdefault("attempts", code_settings().attempts)
     if on_repo:
-        merged["repo"] = repo_sources.find(str(merged["repo"])).place
+        merged["repo"] = find_source(str(merged["repo"])).place
     renamed = _NAMES if not on_repo else {"repo": "source"}
     arguments = {renamed.get(name, name): value for name, value in merged.items()}
     args, kwargs = workflow.signature.decode_arguments(json.dumps(arguments).encode())

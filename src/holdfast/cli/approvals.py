@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from holdfast.cli import output
 from holdfast.cli.options import add_common
-from holdfast.cli.store_access import find_run, visit
+from holdfast.cli.store import find_run, visit
 from holdfast.errors import NotFound, UsageError
 from holdfast.records.approvals import Approval, ApprovalStatus
 

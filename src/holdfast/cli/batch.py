@@ -49,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _batch(options: argparse.Namespace) -> int:
     from holdfast.agents.batch import read
-    from holdfast.cli.start_run import amount
+    from holdfast.cli.run import amount
 
     budget = amount(options.budget)
     defaults = {name: getattr(options, name) for name in ("model", "language", "attempts")}

@@ -115,8 +115,7 @@ def _text(value: Any) -> str:
 
 def sections() -> dict[str, type[Any]]:
     """The settings of every layer, by the name of its section."""
-    from holdfast.agents.code.settings import CodeSettings
-    from holdfast.agents.repo.settings import RepoSettings
+    from holdfast.agents.settings import CodeSettings, RepoSettings
     from holdfast.gateway.config import GatewayConfig
     from holdfast.runtime.settings import Settings
     from holdfast.sandbox.settings import SandboxSettings

@@ -7,7 +7,7 @@ import asyncio
 
 from holdfast.cli import output
 from holdfast.cli.options import add_common, parse_json
-from holdfast.cli.store_access import find_run, visit
+from holdfast.cli.store import find_run, visit
 from holdfast.ids import new_id
 
 

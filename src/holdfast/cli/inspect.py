@@ -65,7 +65,7 @@ def _inspect(options: argparse.Namespace) -> int:
 
 def _id_of_run(options: argparse.Namespace) -> str:
     """What to show; of `latest`, or the beginning of a run's id, the whole id."""
-    from holdfast.cli.store_access import LATEST, find_run, visit
+    from holdfast.cli.store import LATEST, find_run, visit
 
     what: str = options.what
     if what != LATEST and not what.startswith("run_"):
@@ -132,7 +132,7 @@ def _serve(options: argparse.Namespace, settings: ServerSettings, path: Path, pl
     settings = replace(settings, port=port_of(listener))
 
     async def main() -> None:
-        from holdfast.cli.signals import stopped_by_signals
+        from holdfast.cli.worker import stopped_by_signals
         from holdfast.runtime.app import open_engine
         from holdfast.server.app import create_app
         from holdfast.server.http_server import serve

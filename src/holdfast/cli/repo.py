@@ -63,12 +63,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _repo(options: argparse.Namespace) -> int:
-    from holdfast.agents.repo import repair_repo, sources
-    from holdfast.cli.start_run import amount, start
+    from holdfast.agents.repo import repair_repo
+    from holdfast.agents.repo.checkout import find_source
+    from holdfast.cli.run import amount, start
     from holdfast.durations import seconds
     from holdfast.runtime.client import start as start_run
 
-    source = sources.find(options.source)
+    source = find_source(options.source)
     if not options.task.strip():
         raise UsageError("the task is empty", hint="say what should be done")
     if source.folder is None and (options.apply or options.branch):
@@ -109,7 +110,7 @@ async def _follow(
     options: argparse.Namespace, folder: Path | None, engine: Engine, run_id: str
 ) -> int:
     from holdfast.cli.progress import REPO, Progress, Watcher, follow
-    from holdfast.cli.runs import ending, run_json, show_hint
+    from holdfast.cli.run_text import ending, run_json, show_hint
 
     if not options.json:
         output.note(run_id)

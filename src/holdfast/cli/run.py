@@ -1,13 +1,39 @@
-"""`holdfast run`: give the code agent a task, or run a workflow of your own; and follow it."""
+"""`holdfast run`: give the code agent a task, or run a workflow of your own; and follow it.
+
+`start` creates any kind of run on the engine and follows it, or leaves it to a worker; what is
+particular to a kind (how it is created, how it is shown) is handed to it. `holdfast repo` uses it
+as well.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import inspect
+import json as json_text
 import re
-from typing import get_args
+import sys
+from collections.abc import Awaitable, Callable
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, get_args
 
-from holdfast.cli.options import add_common
-from holdfast.errors import UsageError
+from holdfast.agents.code import Evaluation, evaluate_code
+from holdfast.agents.code.languages import language_named
+from holdfast.agents.code.toolchain import check_packages
+from holdfast.agents.code.workflow import check_task
+from holdfast.agents.settings import code_settings
+from holdfast.cli import output
+from holdfast.cli.config import check_configuration
+from holdfast.cli.options import add_common, parse_object, store_path
+from holdfast.cli.progress import CODE, Progress, Watcher, costs, follow
+from holdfast.cli.run_text import ending, exit_code, run_json, show_hint
+from holdfast.cli.workflow_files import load_workflow
+from holdfast.errors import CodecError, UsageError
+from holdfast.records import Event, Run
+from holdfast.runtime.app import current_engine, open_engine
+from holdfast.runtime.client import create_run, get_run, start_by_name
+from holdfast.runtime.engine import Engine
 from holdfast.store.base import KeyPolicy
 
 _WORKFLOW = re.compile(r"[\w./~-]+:\w+|\S+\.py")
@@ -66,14 +92,266 @@ def _run(options: argparse.Namespace) -> int:
                     f"--{name.replace('_', '-')} is for tasks, and {options.what} is a workflow",
                     hint="hand its arguments over with --input",
                 )
-        from holdfast.cli.start_run import start_workflow
-
         return start_workflow(options)
     if options.input is not None:
         raise UsageError(
             "--input is for workflows, and this is a task",
             hint="a workflow is named as FILE.py:WORKFLOW",
         )
-    from holdfast.cli.start_run import start_task
-
     return start_task(options)
+
+
+Create = Callable[[], Awaitable[str]]
+"""Starts the run (or finds the one with the key) on the engine that is open; its id."""
+Follow = Callable[[Engine, str], Awaitable[int]]
+"""Shows how a run goes until it ends; the exit code."""
+
+
+# --- any run ---
+
+
+def start(options: argparse.Namespace, create: Create, follow: Follow, worker: str) -> int:
+    """Start a run as the options say; `worker` is the command that carries it out."""
+    check_configuration()
+    started: list[str] = []
+    command = f"{worker}{store_option(options)}"
+    try:
+        if options.detach:
+            return asyncio.run(_detached(options, create, command))
+        return asyncio.run(_followed(options, create, follow, started))
+    except KeyboardInterrupt:
+        _say_how_to_come_back(options, started, command)
+        raise
+
+
+async def _detached(options: argparse.Namespace, create: Create, command: str) -> int:
+    async with open_engine(store_path(options), worker=False) as engine:
+        run_id = await create()
+        run = await engine.store.get(run_id)
+        now = engine.clock.now()
+        alive = [each for each in await engine.store.workers() if each.expires_at > now]
+    if options.json:
+        shown = run.as_json() if run else {}
+        output.show_json({**shown, "workers": [each.id for each in alive]})
+        return 0
+    print(run_id)
+    if run is not None and run.ended:
+        output.note(f"it has {run.status} already")
+    elif alive:
+        names = ", ".join(f"{each.id} (pid {each.pid})" for each in alive[:3])
+        output.note(f"carried out by a worker that knows its workflow; alive: {names}")
+    else:
+        output.note(f"no worker is alive, so nothing happens until one is: {command}")
+    return 0
+
+
+async def _followed(
+    options: argparse.Namespace, create: Create, follow: Follow, started: list[str]
+) -> int:
+    async with open_engine(store_path(options)) as engine:
+        run_id = await create()
+        started.append(run_id)
+        return await follow(engine, run_id)
+
+
+def _show_end(options: argparse.Namespace, run: Run, journal: list[Event]) -> None:
+    if options.json:
+        output.show_json(run_json(run, journal))
+        return
+    output.note(ending(run))
+    if run.status == "completed":
+        output.show_json(json_text.loads(journal[-1].value or b"null"))
+    else:
+        show_hint(run, journal)
+
+
+def _say_how_to_come_back(options: argparse.Namespace, started: list[str], command: str) -> None:
+    if not started:
+        return
+    run_id, store = started[0], store_option(options)
+    if options.json:
+        output.show_json({"detached": run_id})
+        return
+    output.note(f"\ndetached: {run_id} is kept, and goes on when a worker runs")
+    output.note(f"  go on    {command}")
+    output.note(f"  watch    holdfast runs watch {run_id}{store}")
+    output.note(f"  stop it  holdfast runs cancel {run_id}{store}")
+
+
+def store_option(options: argparse.Namespace) -> str:
+    """The option that leads another command to the same store."""
+    return "" if options.store is None else f" --store {options.store}"
+
+
+def amount(text: str | None) -> Decimal | None:
+    """The amount of money that `--budget` gives."""
+    if text is None:
+        return None
+    try:
+        amount = Decimal(text.removeprefix("$"))
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or amount <= 0:
+        raise UsageError(f"--budget: {text!r} is no amount", hint="in US dollars, such as 0.50")
+    return amount
+
+
+# --- a workflow of the user's ---
+
+
+def start_workflow(options: argparse.Namespace) -> int:
+    """Start a run of one of the user's workflows."""
+    place = options.what.rpartition(":")[0]
+
+    async def create() -> str:
+        workflow = load_workflow(options.what)
+        input = json_text.dumps(dict(parse_object(options.input or "{}", "--input"))).encode()
+        try:
+            handle = await start_by_name(
+                workflow.name, input, key=options.key, key_policy=options.key_policy
+            )
+        except CodecError as error:
+            expected = f"{workflow.name}{inspect.signature(workflow.function)}"
+            raise UsageError(f"--input: {error.message}", hint=f"it is {expected}") from error
+        return handle.id
+
+    async def follow_workflow(engine: Engine, run_id: str) -> int:
+        if not options.json:
+            output.note(run_id)
+        watcher = Watcher() if options.json else Progress(sys.stderr, engine, run_id)
+        run, journal = await follow(engine, run_id, watcher)
+        _show_end(options, run, journal)
+        return exit_code(run)
+
+    return start(options, create, follow_workflow, f"holdfast worker {place}")
+
+
+# --- a task for the code agent ---
+
+
+def start_task(options: argparse.Namespace) -> int:
+    """Give the code agent a task."""
+    settings = code_settings()
+    language = language_named(options.language or "python")
+    attempts: int = options.attempts if options.attempts is not None else settings.attempts
+    budget = amount(options.budget) or settings.budget
+    check_task(options.what, attempts)
+    packages = tuple(options.package or ())
+    check_packages(language, packages)
+    model, test_model = options.model or settings.model, options.test_model or settings.test_model
+    input: dict[str, Any] = {
+        "prompt": options.what,
+        "language": language.name,
+        "model": model,
+        "test_model": test_model,
+        "max_attempts": attempts,
+        "budget": None if budget is None else f"{budget:f}",
+        "packages": packages,
+    }
+    by: list[str] = []
+
+    async def create() -> str:
+        from holdfast.agents.code.demo import check_demo, check_models, choose_or_demo
+        from holdfast.gateway import default_gateway
+
+        gateway = default_gateway()  # what is wrong in its configuration is said now
+        if not options.detach:  # a worker elsewhere may have other models
+            check_models(gateway, model, test_model)
+            chosen = None if options.model else await choose_or_demo(gateway, settings)
+            check_demo(options.what, language.name, chosen.model if chosen else model, test_model)
+            if chosen is not None:
+                by.append(f"  by {chosen.model}: {chosen.because}")
+        text = json_text.dumps(input, ensure_ascii=False).encode()
+        workflow = evaluate_code.options(key=options.key)
+        created = await create_run(await current_engine(), workflow, text, same_input=True)
+        if created.existed:
+            by.clear()
+        return created.run.id
+
+    async def follow_it(engine: Engine, run_id: str) -> int:
+        if not options.json:
+            output.note("\n".join([run_id, *by]))
+        here = options.out or "."
+        return await follow_task(engine, run_id, out=here, asked=options.out, json=options.json)
+
+    return start(options, create, follow_it, "holdfast worker")
+
+
+async def follow_task(
+    engine: Engine, run_id: str, *, out: str | None, asked: str | None, json: bool
+) -> int:
+    """Show how a task goes until its end; write the files to `out`, or if need be elsewhere.
+
+    Where `asked` for, they are written in any case; else only what passed, and over nothing.
+    """
+    watcher = Watcher() if json else Progress(sys.stderr, engine, run_id, CODE)
+    run, journal = await follow(engine, run_id, watcher)
+    evaluation = await _evaluation(run)
+    files: list[Path] = []
+    if evaluation is not None and out is not None and (evaluation.passed or asked):
+        files = _write(evaluation, Path(out), run, over=asked is not None)
+    if json:
+        output.show_json({**run_json(run, journal), "files": [str(file) for file in files]})
+    elif evaluation is None:
+        output.note(ending(run))
+        show_hint(run, journal)
+    else:
+        most = _most_attempts(journal[0], evaluation)
+        print(await _closing(run, evaluation, most, files))
+    return 0 if evaluation is not None and evaluation.passed else 1
+
+
+def _most_attempts(created: Event, evaluation: Evaluation) -> int:
+    return json_text.loads(created.value or b"{}").get("max_attempts", evaluation.attempts)
+
+
+async def _evaluation(run: Run) -> Evaluation | None:
+    if run.status != "completed":
+        return None
+    return await (await get_run(run.id)).result()
+
+
+async def _closing(run: Run, evaluation: Evaluation, most: int, files: list[Path]) -> str:
+    """The last line: verdict and its level, time, tokens, cost, files."""
+    from holdfast.agents.code import demo  # brings the gateway along
+
+    verdict = (
+        f"passed on attempt {evaluation.attempts} of {most}"
+        if evaluation.passed
+        else f"not passed after {evaluation.attempts} attempt{'s' * (evaluation.attempts != 1)}"
+    )
+    took = output.duration((run.finished_at or 0.0) - (run.started_at or 0.0))
+    level = evaluation.level if evaluation.passed else ""
+    words = [verdict, level, took, await costs(run.id), ", ".join(map(str, files))]
+    closing = " · ".join(word for word in words if word)
+    if evaluation.model == demo.MODEL:
+        output.note(f"  written by {demo.WHAT_IT_IS} (holdfast models list: real ones)")
+    if not evaluation.passed and evaluation.error:
+        closing += f"\n{output.plain(evaluation.summary)}"
+    return closing
+
+
+def _write(evaluation: Evaluation, folder: Path, run: Run, *, over: bool) -> list[Path]:
+    """Write the program and its tests; without `over`, never over other files of these names."""
+    contents = {evaluation.code_file: evaluation.code, evaluation.test_file: evaluation.tests}
+    if not over and any(_differs(folder / name, text) for name, text in contents.items()):
+        folder = Path(run.id)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in contents.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"the files can't be written: {error}",
+            hint=f"they are in the run: holdfast runs watch {run.id} --out DIR",
+        ) from error
+    return [folder / name for name in contents]
+
+
+def _differs(path: Path, text: str) -> bool:
+    try:
+        return path.read_text(encoding="utf-8") != text
+    except FileNotFoundError:
+        return False
+    except (OSError, UnicodeDecodeError):
+        return True

@@ -1,10 +1,22 @@
-"""A run and its steps in words: the lines that `show`, `watch` and `start` print."""
+"""A run and its steps in words and as JSON: what `run`, `repo`, `runs`, `worker` print of them."""
 
 from __future__ import annotations
 
-from holdfast.cli.output import duration, moment, plain, short
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, cast
+
+from holdfast.cli.output import duration, moment, note, plain, short
 from holdfast.records import ErrorInfo, Event, Run, Step
+from holdfast.records.calls import NANO
 from holdfast.records.live import ANSWER, UPDATE
+from holdfast.runtime.step_records import steps_of
+from holdfast.store import opener
+from holdfast.store.inspection import Spent, View
 
 
 def step_name(step: Step) -> str:
@@ -93,6 +105,39 @@ def hint_for(run: Run, journal: list[Event]) -> str | None:
     return f"{own}; {action}" if own else action
 
 
+def show_hint(run: Run, journal: list[Event]) -> None:
+    """Say what to do about a run that needs somebody."""
+    hint = hint_for(run, journal)
+    if hint:
+        note(f"  hint: {plain(hint)}")
+
+
+def run_json(run: Run, journal: list[Event]) -> dict[str, Any]:
+    """A run with everything that is known of it, for programs."""
+    result, failure = result_of(run, journal), failure_of(run, journal)
+    return {
+        **run.as_json(),
+        "input": json.loads(journal[0].value or b"{}"),
+        "result": None if result is None else json.loads(result),
+        "failure": failure.shown() if failure else None,
+        "hint": hint_for(run, journal),
+        "steps": [step.as_json() for step in steps_of(journal)],
+    }
+
+
+def ending(run: Run) -> str:
+    """How a run stands, on one line."""
+    words = run.status if run.continued_as is None else f"continued as {run.continued_as}"
+    if run.finished_at is not None and run.started_at is not None:
+        words += f" after {duration(run.finished_at - run.started_at)}"
+    return f"{words}: {plain(run.error)}" if run.error else words
+
+
+def exit_code(run: Run) -> int:
+    """0 for a run that completed or goes on as another, 1 for one that ended otherwise."""
+    return 0 if run.status in ("completed", "continued") else 1
+
+
 def origins(failure: ErrorInfo) -> list[str]:
     """What an error came from, a line each: its causes, its context, a group's members."""
     found: list[str] = []
@@ -108,3 +153,73 @@ def innermost(traceback: str) -> list[str]:
     lines = traceback.rstrip().splitlines()
     places = [place for place, line in enumerate(lines) if line.startswith('  File "')]
     return lines[places[-1] :] if places else lines[-1:]
+
+
+# --- what a run is about, and what it cost ---
+
+
+_TASKS = ("task", "issue", "prompt", "question", "message")
+"""Arguments that say what is wanted in a person's words, as agents call them."""
+
+
+@dataclass(frozen=True)
+class About:
+    """Of one run."""
+
+    words: str
+    """The task, or the arguments."""
+    spent: Spent
+
+    @property
+    def cost_text(self) -> str:
+        if not self.spent.calls:
+            return ""
+        return f"${Decimal(self.spent.cost) / NANO:.3f}{'+?' if self.spent.unpriced else ''}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "about": self.words,
+            "model": self.spent.model or None,
+            "calls": self.spent.calls,
+            "tokens": self.spent.tokens,
+            "cost": float(Decimal(self.spent.cost) / NANO) if self.spent.calls else None,
+        }
+
+
+async def about_runs(store: Path, ids: Sequence[str]) -> dict[str, About]:
+    """What each of these runs is about."""
+
+    def ask(view: View) -> dict[str, About]:
+        return {id: _about(view, id) for id in ids}
+
+    inspection = opener.inspection(store)
+    try:
+        return await inspection.ask(ask)
+    finally:
+        inspection.close()
+
+
+def _about(view: View, run_id: str) -> About:
+    spent = sum(view.spent_by_step(run_id).values(), Spent())
+    return About(in_words(view.run_input(run_id)), spent)
+
+
+def in_words(raw: bytes | str) -> str:
+    """Arguments on one line: the task in words, or `name=value`; of a long input its beginning."""
+    text = raw.decode(errors="replace") if isinstance(raw, bytes) else raw
+    try:
+        found: Any = json.loads(text)
+    except ValueError:  # cut off
+        return " ".join(re.sub(r'[{}"]', " ", text[:200]).split())
+    if not isinstance(found, dict):
+        return ""
+    given = cast("dict[str, Any]", found)
+    for name in _TASKS:
+        if isinstance(given.get(name), str):
+            return " ".join(given[name].split())
+    shown = [
+        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for name, value in given.items()
+        if value is not None
+    ]
+    return " ".join(" ".join(shown).split())

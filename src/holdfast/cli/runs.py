@@ -19,8 +19,8 @@ from holdfast.cli.options import (
     parse_object,
     store_path,
 )
-from holdfast.cli.run_summaries import About, about_runs
-from holdfast.cli.store_access import find_run, visit
+from holdfast.cli.run_text import About, about_runs
+from holdfast.cli.store import find_run, visit
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
 from holdfast.records import Event, Run, Status
@@ -176,7 +176,7 @@ async def _show_run(options: argparse.Namespace) -> int:
         now = engine.clock.now()
     if options.json:
         shown = {each.name: each.as_json() for each in published}
-        output.show_json({**run_json(run, journal), "published": shown})
+        output.show_json({**run_text.run_json(run, journal), "published": shown})
         return 0
     limit = sys.maxsize // 8 if options.full else SHOWN_CHARACTERS
     said = [("published", f"{each.name}: {each.value.decode()}") for each in published]
@@ -216,27 +216,7 @@ def _show_failure(run: Run, journal: list[Event], *, full: bool) -> None:
             print(f"  {output.plain(line)}")
         for line in run_text.origins(failure):
             print(line)
-    show_hint(run, journal)
-
-
-def show_hint(run: Run, journal: list[Event]) -> None:
-    """Say what to do about a run that needs somebody."""
-    hint = run_text.hint_for(run, journal)
-    if hint:
-        output.note(f"  hint: {output.plain(hint)}")
-
-
-def run_json(run: Run, journal: list[Event]) -> dict[str, Any]:
-    """A run with everything that is known of it, for programs."""
-    result, failure = run_text.result_of(run, journal), run_text.failure_of(run, journal)
-    return {
-        **run.as_json(),
-        "input": json.loads(journal[0].value or b"{}"),
-        "result": None if result is None else json.loads(result),
-        "failure": failure.shown() if failure else None,
-        "hint": run_text.hint_for(run, journal),
-        "steps": [step.as_json() for step in steps_of(journal)],
-    }
+    run_text.show_hint(run, journal)
 
 
 def _update(options: argparse.Namespace) -> int:
@@ -278,32 +258,19 @@ async def _watch_run(options: argparse.Namespace) -> int:
     async with visit(options) as engine:
         run = await find_run(engine.store, options.run)
         if run.workflow == CODE_AGENT and not options.json:
-            from holdfast.cli.start_run import follow_task
+            from holdfast.cli.run import follow_task
 
             print(f"{run.id}  {output.plain(run.workflow)}", flush=True)
             return await follow_task(engine, run.id, out=options.out, asked=options.out, json=False)
         if options.json:
             run, journal = await follow(engine, run.id, StepsAsJson())
-            output.show_json({"run": run_json(run, journal)})
+            output.show_json({"run": run_text.run_json(run, journal)})
         else:
             print(f"{run.id}  {output.plain(run.workflow)}", flush=True)
             run, journal = await follow(engine, run.id, Progress(sys.stdout, engine, run.id))
-            print(ending(run))
-            show_hint(run, journal)
-    return exit_code(run)
-
-
-def ending(run: Run) -> str:
-    """How a run stands, on one line."""
-    words = run.status if run.continued_as is None else f"continued as {run.continued_as}"
-    if run.finished_at is not None and run.started_at is not None:
-        words += f" after {output.duration(run.finished_at - run.started_at)}"
-    return f"{words}: {output.plain(run.error)}" if run.error else words
-
-
-def exit_code(run: Run) -> int:
-    """0 for a run that completed or goes on as another, 1 for one that ended otherwise."""
-    return 0 if run.status in ("completed", "continued") else 1
+            print(run_text.ending(run))
+            run_text.show_hint(run, journal)
+    return run_text.exit_code(run)
 
 
 # --- steering ---

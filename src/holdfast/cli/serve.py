@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
 from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
-from holdfast.cli.signals import stopped_by_signals
-from holdfast.cli.step_log import telling
+from holdfast.cli.worker import stopped_by_signals, telling
 
 if TYPE_CHECKING:
     from holdfast.runtime.engine import Engine

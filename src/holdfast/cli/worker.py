@@ -1,17 +1,37 @@
-"""`holdfast worker`: carry out runs until stopped, then finish what is under way and hand back."""
+"""`holdfast worker`: carry out runs until stopped, then finish what is under way and hand back.
+
+It prints a line for each step it finishes, and so does `holdfast serve`. The lines are read from
+the log of all runs once it is on disk, for the runs that this worker has or had in hand. Printing
+never holds the work up: it looks a few times a second, and of a flood it shows the last lines.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import logging
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
 from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
-from holdfast.cli.signals import stopped_by_signals
-from holdfast.cli.step_log import telling
+from holdfast.cli.run_text import outcome, step_name
 from holdfast.errors import UsageError
+from holdfast.records import RUN_ENDS, RUN_RETRIED, RUN_STUCK, Event, Run, Step
+from holdfast.runtime.step_records import steps_of
+from holdfast.session import current_store
+from holdfast.store import opener
+from holdfast.store.inspection import Inspection, Spent
+
+if TYPE_CHECKING:
+    from holdfast.runtime.engine import Engine
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -68,3 +88,191 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
     else:
         output.note("stopped")
     return 0
+
+
+# --- signals ---
+
+
+def stopped_by_signals() -> asyncio.Future[str]:
+    """Done at the first SIGINT or SIGTERM; a second one does not wait for anything."""
+    loop = asyncio.get_running_loop()
+    stop: asyncio.Future[str] = loop.create_future()
+
+    def handler(number: signal.Signals) -> Callable[[], None]:
+        def received() -> None:
+            if stop.done():
+                # Being killed is something every run survives: no need for ceremony.
+                os._exit(128 + number)
+            stop.set_result(number.name)
+
+        return received
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, handler(number))
+    return stop
+
+
+# --- a line for each finished step ---
+
+
+MOST_WAITING = 10_000
+Tell = Callable[[], None]
+
+PAUSE_SECONDS = 0.2
+PAGE = 1000
+MOST_LINES = 40
+"""In one look: nobody reads more, and writing them all would be most of a busy worker's work."""
+
+
+class _Writer:
+    """Writes in a thread of its own: a reader that does not read must not hold up the work."""
+
+    def __init__(self) -> None:
+        self._lines: queue.SimpleQueue[Tell | threading.Event] = queue.SimpleQueue()
+        threading.Thread(target=self._write, name="holdfast-step-log", daemon=True).start()
+
+    def write(self, lines: list[Tell]) -> None:
+        """Write them when it can be done; of a backlog, drop what is new."""
+        room = max(MOST_WAITING - self._lines.qsize(), 0)
+        for line in lines[:room]:
+            self._lines.put(line)
+
+    def close(self, seconds: float) -> None:
+        """Wait so long for what is left."""
+        written = threading.Event()
+        self._lines.put(written)
+        written.wait(seconds)
+
+    def _write(self) -> None:
+        while not isinstance(line := self._lines.get(), threading.Event):
+            try:
+                line()
+            except (OSError, ValueError):
+                return  # nobody reads any more
+        line.set()
+
+
+class StepLog:
+    """Tells of steps and runs as they end."""
+
+    def __init__(self, engine: Engine, inspection: Inspection, *, json: bool) -> None:
+        self._engine, self._inspection, self._json = engine, inspection, json
+        self.writer = _Writer()
+        self._held: set[str] = set()
+        engine.taken = self._held
+        self._open: dict[str, list[Event]] = {}
+        """Of each run in hand: the events of what has not ended."""
+
+    async def follow(self, after: int) -> None:
+        """Print until cancelled, from this place in the log on."""
+        try:
+            async for _ in self._engine.watchers.changes():
+                began = time.monotonic()
+                after = await self.look(after)
+                await asyncio.sleep(max(PAUSE_SECONDS, 4 * (time.monotonic() - began)))
+        except Exception:
+            logging.getLogger("holdfast").exception("steps are no longer told; the work goes on")
+
+    async def look(self, after: int) -> int:
+        """Tell what is new; the place in the log to go on from."""
+        mine, still = set(self._held), set(self._engine.runs)
+        new: dict[str, list[Event]] = {}
+        while events := await self._engine.store.log(after, PAGE):
+            after = events[-1].log
+            for event in events:
+                if event.run_id in mine:
+                    new.setdefault(event.run_id, []).append(event)
+            if len(events) < PAGE:
+                break
+        lines: list[Tell] = []
+        for found in new.values():
+            lines += await self._lines(found)
+        if len(lines) > MOST_LINES and not self._json:
+            more = f"… {len(lines) - MOST_LINES} more steps finished"
+            lines = [lambda: output.note(more), *lines[-MOST_LINES:]]
+        self.writer.write(lines)
+        # What was not in hand before the log was read has nothing more to tell.
+        for gone in mine - still:
+            self._held.discard(gone)
+            self._open.pop(gone, None)
+        return after
+
+    async def _lines(self, new: list[Event]) -> list[Tell]:
+        """What to print for new events of one run: its finished steps, and its end."""
+        run_id, last = new[0].run_id, new[-1]
+        ended = await self._ended_steps(run_id, new)
+        is_over = last.type in RUN_ENDS or last.type == RUN_STUCK
+        run = await self._engine.store.get(run_id) if ended or is_over else None
+        if run is None:
+            return []
+        spent = await self._inspection.ask(lambda view: view.spent_by_step(run_id)) if ended else {}
+        lines = [self._step(run, step, spent.get(step.key)) for step in ended]
+        return [*lines, self._end(run)] if is_over else lines
+
+    async def _ended_steps(self, run_id: str, new: list[Event]) -> list[Step]:
+        """The steps that ended with these events, in that order; remembers what is still open."""
+        before = self._open.get(run_id)
+        if before is None or any(event.type == RUN_RETRIED for event in new):
+            # Begun by another worker, or to do again what had ended: look at all of it.
+            whole = await self._engine.store.events(run_id, 0, -1)
+            before = [event for event in whole if event.log < new[0].log]
+        events = [*before, *new]
+        steps = steps_of(events)
+        unfinished = {step.key for step in steps if step.ended_at is None}
+        self._open[run_id] = [event for event in events if event.key in unfinished]
+        changed = {event.key for event in new}
+        ended = [step for step in steps if step.ended_at is not None and step.key in changed]
+        return sorted(ended, key=lambda step: step.ended_at or 0.0)
+
+    def _step(self, run: Run, step: Step, spent: Spent | None) -> Tell:
+        if self._json:
+            shown = {**step.as_json(), "seconds": step.seconds}
+            for payload in ("input", "output"):
+                del shown[payload]  # may be large, and is in the run
+            cost = None if spent is None else spent.cost / 1e9
+            body = {"run": run.id, "workflow": run.workflow, "step": shown, "cost": cost}
+            return lambda: output.show_json(body)
+        return lambda: output.note(step_text(run, step, spent))
+
+    def _end(self, run: Run) -> Tell:
+        if self._json:
+            return lambda: output.show_json({"run": run.id, "ended": run.as_json()})
+        took = ""
+        if run.started_at is not None and run.finished_at is not None:
+            took = f" after {output.duration(run.finished_at - run.started_at)}"
+        why = f": {output.short(run.error, 160)}" if run.error else ""
+        symbol = output.mark(output.SYMBOLS.get(run.status, "✗"))
+        text = f"{symbol} {run.id}  {output.plain(run.workflow)} {run.status}{took}{why}"
+        return lambda: output.note(text)
+
+
+def step_text(run: Run, step: Step, spent: Spent | None) -> str:
+    """One line: run, step, attempt, time, cost, outcome."""
+    from holdfast.cli.progress import cost_of
+
+    cost = cost_of(spent) if spent is not None else ""
+    took = output.duration(step.seconds or 0.0)
+    name = output.short(step_name(step), 24)
+    head = (
+        f"{run.id[-8:]} {output.mark(output.SYMBOLS[step.status])} {name:<24} {took:>8}  {cost:>7}"
+    )
+    return f"{head}  {outcome(step, 80)}".rstrip()
+
+
+@asynccontextmanager
+async def telling(engine: Engine, *, quiet: bool, json: bool) -> AsyncGenerator[None]:
+    """Tell of finished steps while this is open, and of the last ones before it closes."""
+    if quiet or not engine.works:
+        yield
+        return
+    inspection = opener.inspection(current_store())
+    log = StepLog(engine, inspection, json=json)
+    following = asyncio.create_task(log.follow(await engine.store.log_end()))
+    try:
+        yield
+    finally:
+        engine.taken = None
+        following.cancel()
+        await asyncio.wait([following])
+        log.writer.close(1.0)
+        inspection.close()

@@ -127,7 +127,7 @@ async def test_a_program_that_hangs_is_told_where() -> None:
     assert 'File "test_solution.py", line 5' in found.error
 
 
-async def test_tests_that_a_hollow_program_passes_test_nothing() -> None:
+async def test_tests_that_a_stub_program_passes_test_nothing() -> None:
     tests = "import solution\n\n\ndef test_f():\n    assert callable(solution.f)\n"
     found = await verdict_on("def f(n):\n    return n\n", tests)
     assert isinstance(found, Verdict)

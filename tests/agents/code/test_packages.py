@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agents.code import prompts, toolchain
+from holdfast.agents import prompts
+from holdfast.agents.code import toolchain
 from holdfast.agents.code.languages import LANGUAGES
 from holdfast.agents.code.verdict import Limits, judge
 from holdfast.errors import SandboxError

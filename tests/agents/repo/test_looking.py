@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from agents.repo import repos
+from holdfast.agents.repo.checkout import branch_name, without_password
 from holdfast.agents.repo.patches import changes, sensitive
 from holdfast.agents.repo.records import Counts, Patch
-from holdfast.agents.repo.sources import branch_name, without_password
 from holdfast.agents.repo.test_detection import plan_for
-from holdfast.agents.repo.test_guard import changed
-from holdfast.agents.repo.verdict import count
+from holdfast.agents.repo.verdict import changed_tests, count
 
 PLACEHOLDER = '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'
 UNITTEST = "import unittest\n\nclass T(unittest.TestCase):\n    def test_x(self): ...\n"
@@ -84,17 +83,17 @@ TEST = (
     ],
 )  # fmt: skip
 def test_changes_of_tests_are_told(before, after, how, weaker, gone) -> None:
-    [told], removed = changed(before, after)
+    [told], removed = changed_tests(before, after)
     assert (told.how, told.weaker) == (how, weaker)
     assert set(removed) == set(gone)
 
 
 def test_changes_elsewhere_are_no_changes_of_tests() -> None:
-    assert changed({"a.py": "x = 1", "package.json": '{"version": "1"}'}, {"a.py": "x = 2", "package.json": '{"version": "2"}'}) == ((), ())  # fmt: skip
+    assert changed_tests({"a.py": "x = 1", "package.json": '{"version": "1"}'}, {"a.py": "x = 2", "package.json": '{"version": "2"}'}) == ((), ())  # fmt: skip
 
 
 def test_a_test_that_moves_to_another_file_is_not_gone() -> None:
-    _, gone = changed(
+    _, gone = changed_tests(
         {"test_x.py": TEST, "test_y.py": None}, {"test_x.py": None, "test_y.py": TEST}
     )
     assert gone == ()

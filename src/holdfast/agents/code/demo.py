@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from holdfast.gateway import Say, ScriptedModel
+from holdfast.agents.models import NONE_USABLE, Chosen, choose
+from holdfast.agents.settings import CodeSettings
+from holdfast.errors import FatalError
+from holdfast.gateway import Gateway, Say, ScriptedModel
 from holdfast.gateway.messages import Request
 
 MODEL = "scripted/demo"
@@ -104,6 +107,27 @@ def _task_in(asked: str) -> str:
     """The task in a question of the agent's, see prompts/."""
     within = _QUESTION.match(asked)
     return within[1] if within else asked.partition("\n\nYour last answer could not be used")[0]
+
+
+async def choose_or_demo(gateway: Gateway, settings: CodeSettings) -> Chosen:
+    """The model to use unless a run names one; where none is usable, this one."""
+    chosen = await choose(gateway, settings.model)
+    return chosen or Chosen(MODEL, NONE_USABLE)
+
+
+def check_models(gateway: Gateway, *models: str | None) -> None:
+    """Raise for a model that can't be had here."""
+    register()
+    for model in models:
+        if model is not None:
+            gateway.routes.candidates(model)
+
+
+def check_demo(task: str, language: str, *models: str | None) -> None:
+    """Raise if a task is to be done by the demo model and it does not know it."""
+    why = declined(task, language) if MODEL in models else None
+    if why is not None:
+        raise FatalError(f"{MODEL} declined the task: {why}", hint=HOW_TO_GET_ONE)
 
 
 def register() -> None:

@@ -16,17 +16,17 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from holdfast.agents.code import demo, isolated, toolchain
-from holdfast.agents.code.crossing import needs_one_process
+from holdfast.agents.code.demo import check_demo, check_models, choose_or_demo
+from holdfast.agents.code.isolated import needs_one_process
 from holdfast.agents.code.languages import Language, language_named
-from holdfast.agents.code.models import check_demo, check_models, choose
 from holdfast.agents.code.records import Draft, Plan, Task, Verdict
 from holdfast.agents.code.replies import code_in
-from holdfast.agents.code.settings import load
 from holdfast.agents.code.verdict import Limits as TestLimits
 from holdfast.agents.code.verdict import judge
+from holdfast.agents.models import set_budget
+from holdfast.agents.settings import code_settings
 from holdfast.errors import FatalError
 from holdfast.gateway import default_gateway, generate_text
-from holdfast.records.calls import NANO, SpendLimit
 from holdfast.sandbox import Sandbox, default_host
 from holdfast.sandbox.spec import Limits, Spec
 
@@ -51,19 +51,16 @@ async def settle(
     packages: tuple[str, ...],
 ) -> Plan:
     """Choose the models, limit what the run may spend, make the sandbox's packages ready."""
-    gateway, settings = default_gateway(), load()
+    gateway, settings = default_gateway(), code_settings()
     because = "named for this run"
     if model is None:
-        chosen = await choose(gateway, settings)
+        chosen = await choose_or_demo(gateway, settings)
         model, because = chosen.model, chosen.because
     test_model = test_model or settings.test_model or model
     toolchain.check_packages(language, packages)
     check_models(gateway, model, test_model)
     check_demo(task, language.name, model, test_model)
-    limit = budget if budget is not None else settings.budget
-    if limit is not None:
-        amount = SpendLimit(f"run:{run_id}", usd=int(limit * NANO))
-        await gateway.ledger.set_limit(amount)
+    await set_budget(gateway, run_id, budget if budget is not None else settings.budget)
     source = await toolchain.ready(language, packages)
     if source is None:
         _warm(Spec(language.runtime, Limits.of(memory=settings.memory, pids=settings.pids)))
@@ -88,7 +85,9 @@ def _warmed(task: asyncio.Task[None]) -> None:
 
 async def write(model: str, system: str, prompt: str, language: Language, *, tests: bool) -> Draft:
     """Ask the model; what it wrote, or why that can't be used."""
-    reply = await generate_text(model, system=system, prompt=prompt, max_tokens=load().max_tokens)
+    reply = await generate_text(
+        model, system=system, prompt=prompt, max_tokens=code_settings().max_tokens
+    )
     filename = language.test_file if tests else language.code_file
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         words = reply.refusal or reply.text or "it gave no reason"
@@ -130,14 +129,14 @@ async def try_out(task: Task, code: str, tests: str) -> Verdict:
     """
     loop = asyncio.get_running_loop()
     if loop not in _slots:
-        _slots[loop] = asyncio.Semaphore(load().parallel_tests or os.cpu_count() or 1)
+        _slots[loop] = asyncio.Semaphore(code_settings().parallel_tests or os.cpu_count() or 1)
     async with _slots[loop]:
         return await _try_out(task, code, tests)
 
 
 async def _try_out(task: Task, code: str, tests: str) -> Verdict:
     """Apart from the program where the tests allow it, else in one process with it."""
-    language, settings = language_named(task.language), load()
+    language, settings = language_named(task.language), code_settings()
     limits = TestLimits(settings.test_timeout, settings.memory, settings.pids)
     source = await toolchain.ready(language, task.packages)
 

@@ -19,8 +19,8 @@ from contextlib import asynccontextmanager
 from importlib import resources
 from pathlib import Path
 
-from holdfast.agents.code.excerpt import tail
 from holdfast.agents.code.languages import Language
+from holdfast.agents.command_output import tail
 from holdfast.errors import NotFound, SandboxError, UsageError
 from holdfast.sandbox import Sandbox, Snapshot, default_host
 from holdfast.sandbox.registries import npm_network, pip_network

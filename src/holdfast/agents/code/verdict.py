@@ -3,12 +3,13 @@
 What a program prints, the exit status it chooses and the files it leaves prove nothing: it
 could have chosen them. The report must carry the seal of a nonce made here for this one run,
 name every test that the test file holds, and come with exit status 0. A pass is then tried
-against a hollow program, one whose every function raises: tests that it passes too prove
+against a stub program, one whose every function raises: tests that it passes too prove
 nothing either.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import hmac
 import json
@@ -18,10 +19,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from holdfast.agents.code.excerpt import tail
-from holdfast.agents.code.hollow import hollowed
 from holdfast.agents.code.languages import Language
 from holdfast.agents.code.records import Side, Verdict
+from holdfast.agents.command_output import tail, why_tests_ended
 from holdfast.errors import InternalError, SandboxFileError, SandboxGone
 from holdfast.records.sandboxes import MEANT_TO_FAIL
 from holdfast.sandbox import CommandResult, Ended, Limit, Sandbox
@@ -75,15 +75,15 @@ async def judge(
     verdict = concluded(result, report, limits, sandbox.id, place)
     if not verdict.passed:
         return verdict
-    hollow = hollowed(code, language)
-    if hollow is None:
+    stub = stub_program(code, language)
+    if stub is None:
         return verdict
-    _, report = await _run(sandbox, language, MEANT_TO_FAIL, hollow, tests, limits)
+    _, report = await _run(sandbox, language, MEANT_TO_FAIL, stub, tests, limits)
     return test_nothing(verdict) if report is not None and report.passed else verdict
 
 
 def test_nothing(verdict: Verdict) -> Verdict:
-    """The verdict on tests that pass on a hollow program, too."""
+    """The verdict on tests that pass on a stub program, too."""
     return Verdict(
         False,
         "the tests pass whatever the program does",
@@ -203,8 +203,11 @@ def concluded(
     ) -> Verdict:
         return Verdict(False, summary, error, output, failing, side, result.seconds, sandbox)
 
-    if result.ended is not Ended.EXITED:
-        summary = _cut_short(result, limits)
+    early = why_tests_ended(
+        result, seconds=limits.seconds, memory=limits.memory, most_output=_MOST_OUTPUT
+    )
+    if early is not None:
+        summary = _with_limits(early, result, limits)
         return failed(summary, f"{summary}.\n{place}\n{_hanging(result.stderr)}".strip())
     if report is None:
         summary = (
@@ -241,27 +244,11 @@ def concluded(
     return Verdict(True, many, None, output, (), None, result.seconds, sandbox)
 
 
-def _cut_short(result: CommandResult, limits: Limits) -> str:
+def _with_limits(summary: str, result: CommandResult, limits: Limits) -> str:
+    """Why the tests ended early, and the limit they reached before."""
     if Limit.PROCESSES in result.limits_hit:
-        return f"{_how_cut_short(result, limits)} (they started {limits.pids} processes or more)"
-    return _how_cut_short(result, limits)
-
-
-def _how_cut_short(result: CommandResult, limits: Limits) -> str:
-    match result.ended:
-        case Ended.TIMED_OUT:
-            return f"the tests did not end within {limits.seconds:g} s"
-        case Ended.OUT_OF_MEMORY:
-            return f"the tests needed more than {limits.memory} of memory"
-        case Ended.OUTPUT_LIMIT:
-            return f"the tests printed more than {_MOST_OUTPUT}"
-        case Ended.SIGNALLED:
-            return f"the tests were killed by signal {result.signal}"
-        case _ if result.seconds >= limits.seconds:
-            seconds = f"{limits.seconds:g} s"
-            return f"the tests did not end within {seconds}, and were stopped with their sandbox"
-        case _:
-            return "the sandbox ended before the tests did"
+        return f"{summary} (they started {limits.pids} processes or more)"
+    return summary
 
 
 def _hanging(stderr: str) -> str:
@@ -296,3 +283,40 @@ def _line(text: str) -> str:
     if first.endswith(":") and rest:
         first = f"{first} {rest[0]}"
     return first[:200]
+
+
+# --- the stub program: the same names, and every function raises ---
+
+NODE_MARK = "/* holdfast: stub */"
+"""Told by this comment, the runner for node replaces what a program exports."""
+
+
+def stub_program(code: str, language: Language) -> str | None:
+    """The program with every function's body replaced; None if it has no function."""
+    if language.runtime == "node":
+        return f"{code.rstrip()}\n{NODE_MARK}\n"
+    tree = _Stub().visit(ast.parse(code))
+    if not _Stub.found(tree):
+        return None
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+class _Stub(ast.NodeTransformer):
+    @staticmethod
+    def found(tree: ast.AST) -> bool:
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        return any(isinstance(node, kinds) for node in ast.walk(tree))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.body = ast.parse("raise NotImplementedError('stub')").body
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        node.body = ast.parse("raise NotImplementedError('stub')").body
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        node.body = ast.parse(
+            "(_ for _ in ()).throw(NotImplementedError('stub'))", mode="eval"
+        ).body
+        return node

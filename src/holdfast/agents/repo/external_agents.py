@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 
-from holdfast.agents.repo.excerpts import both_ends
+from holdfast.agents.command_output import both_ends
 from holdfast.agents.repo.records import Base, Patch, Plan
 from holdfast.agents.repo.workspace import ROOT, Workspace
 from holdfast.errors import RunError

@@ -7,12 +7,13 @@ gone, and no fewer pass than before.
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.agents.repo import patches, test_detection, test_guard
-from holdfast.agents.repo.excerpts import both_ends
+from holdfast.agents.command_output import both_ends, why_tests_ended
+from holdfast.agents.repo import patches, test_detection
 from holdfast.agents.repo.records import (
     Base,
     ChangedTest,
@@ -23,8 +24,9 @@ from holdfast.agents.repo.records import (
     TestRun,
     Verdict,
 )
+from holdfast.agents.repo.test_detection import test_script
 from holdfast.agents.repo.workspace import ROOT, Workspace
-from holdfast.sandbox import CommandResult, Ended
+from holdfast.sandbox import CommandResult
 
 _MOST_OUTPUT = "8mb"
 _KEPT = 8000
@@ -125,7 +127,7 @@ async def _guarded(
         for tree, texts in ((before, old), (workspace.tree, new)):
             raw = await workspace.content(tree, path)
             texts[path] = None if raw is None else raw.decode("utf-8", "replace")
-    return test_guard.changed(old, new)
+    return changed_tests(old, new)
 
 
 async def _with_original(
@@ -194,17 +196,11 @@ def count(output: str) -> Counts | None:
 
 
 def _summary(result: CommandResult, how: TestPlan, counts: Counts | None, plan: Plan) -> str:
-    match result.ended:
-        case Ended.TIMED_OUT:
-            return f"the tests did not end within {plan.test_timeout:g} s"
-        case Ended.OUT_OF_MEMORY:
-            return f"the tests needed more than {plan.memory} of memory"
-        case Ended.OUTPUT_LIMIT:
-            return f"the tests printed more than {_MOST_OUTPUT}"
-        case Ended.EXITED:
-            pass
-        case _:
-            return f"the tests were ended: {result.ended.replace('_', ' ')}"
+    early = why_tests_ended(
+        result, seconds=plan.test_timeout, memory=plan.memory, most_output=_MOST_OUTPUT
+    )
+    if early is not None:
+        return early
     if counts is None:
         return f"{how.command}: exit code {result.exit_code}"
     words = [f"{counts.passed} passed"]
@@ -227,3 +223,111 @@ def _fewer(before: TestRun | None, now: TestRun) -> str | None:
 def _problem(how: TestPlan, run: TestRun) -> str:
     output = both_ends(run.output, _TOLD)
     return f"`{how.command}` was run on your change: {run.summary}.\n\n{output}"
+
+
+# --- which changes touch the tests, and whether they make them weaker ---
+
+
+_TEST_FILE = re.compile(
+    r"(^|/)(tests?|__tests__|specs?)/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$"
+    r"|[.-](test|spec)\.[cm]?[jt]sx?$"
+)
+_SETTINGS = re.compile(
+    r"(^|/)(pytest\.ini|tox\.ini|noxfile\.py|\.mocharc\.\w+|\.coveragerc"
+    r"|(jest|vitest|ava|playwright)\.config\.\w+)$"
+)
+_MIXED = {"pyproject.toml", "setup.cfg", "package.json", "Makefile"}
+"""Files with settings of the tests among others."""
+_ASSERTS = re.compile(
+    r"^\s*assert\b|\bself\.assert\w+\s*\(|\bself\.fail\w*\s*\(|\bpytest\.raises\b"
+    r"|\b(?:assert|expect|should)\b(?:\.\w+)*\s*\(",
+    re.MULTILINE,
+)
+_SKIPS = re.compile(
+    r"@?\b(?:pytest\.mark\.(?:skip|skipif|xfail)|unittest\.(?:skip\w*|expectedFailure)"
+    r"|pytest\.skip|self\.skipTest)\b|\b(?:it|test|describe|suite)\.(?:skip|todo|only)\b"
+    r"|\b(?:skip|todo)\s*:\s*true\b"
+)
+_TITLE = re.compile(r"\b(?:test|it)\s*(?:\.\w+)?\(\s*(['\"`])((?:\\.|(?!\1).)*)\1", re.DOTALL)
+
+
+def is_test(path: str) -> bool:
+    """Whether a file is one of tests, or nothing but settings of theirs."""
+    return bool(_TEST_FILE.search(path) or _SETTINGS.search(path))
+
+
+def changed_tests(
+    before: Mapping[str, str | None], after: Mapping[str, str | None]
+) -> tuple[tuple[ChangedTest, ...], tuple[str, ...]]:
+    """The tests a patch changes, and those it removes.
+
+    `before` and `after`: the texts of all files that it touches; None for one that is not there.
+    """
+    told: list[ChangedTest] = []
+    for path in after:
+        old, new = before.get(path), after[path]
+        if is_test(path):
+            told.append(_compared(path, old, new))
+        elif path in _MIXED and _settings(path, old) != _settings(path, new):
+            told.append(ChangedTest(path, "settings of the tests changed", weaker=True))
+    had = {name for path, text in before.items() if is_test(path) for name in names(path, text)}
+    has = {name for path, text in after.items() if is_test(path) for name in names(path, text)}
+    gone = sorted(had - has)
+    gone += [
+        path
+        for path, text in after.items()
+        if text is None and is_test(path) and not names(path, before.get(path))
+    ]
+    return tuple(told), tuple(gone)
+
+
+def _compared(path: str, old: str | None, new: str | None) -> ChangedTest:
+    if old is None:
+        return ChangedTest(path, "added")
+    if new is None:
+        return ChangedTest(path, "removed", weaker=True)
+    lost = len(_ASSERTS.findall(old)) - len(_ASSERTS.findall(new))
+    skips = len(_SKIPS.findall(new)) - len(_SKIPS.findall(old))
+    words: list[str] = []
+    if lost > 0:
+        words.append(f"{lost} assertion{'s' * (lost > 1)} fewer")
+    if skips > 0:
+        words.append(f"{skips} more skipped")
+    return ChangedTest(path, ", ".join(words) or "changed", weaker=bool(words))
+
+
+def names(path: str, text: str | None) -> set[str]:
+    """The tests that a file holds, by name."""
+    if not text:
+        return set()
+    if path.endswith(".py"):
+        return _python_names(text)
+    return {found[1] for found in _TITLE.findall(text)}
+
+
+def _python_names(text: str) -> set[str]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set(re.findall(r"^\s*(?:async )?def (test\w*)", text, re.MULTILINE))
+    found: set[str] = set()
+    for node in tree.body:
+        inner = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        for each in inner:
+            function = isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            if function and each.name.startswith("test"):
+                found.add(f"{prefix}{each.name}")
+    return found
+
+
+def _settings(path: str, text: str | None) -> str:
+    """What a mixed file says of tests."""
+    text = text or ""
+    if path == "package.json":
+        return test_script(text) or ""
+    if path == "Makefile":
+        found = re.search(r"^(?:test|check)\s*:.*(?:\n[\t ].*|\n(?=\n))*", text, re.MULTILINE)
+        return found[0] if found else ""
+    sections = re.split(r"^(?=\[)", text, flags=re.MULTILINE)
+    return "".join(s for s in sections if re.match(r"\[tool[.:](pytest|coverage)", s))

@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
 from holdfast.agents.code.languages import LanguageName
-from holdfast.agents.code.settings import load
 from holdfast.agents.code.workflow import MOST_ATTEMPTS, MOST_PROMPT, evaluate_code
+from holdfast.agents.settings import code_settings
 from holdfast.errors import UsageError
 from holdfast.server.api.workflows import IdempotencyKey, checked_key, started
 from holdfast.server.dependencies import TheEngine, TheGateway
@@ -76,7 +76,7 @@ async def evaluate(
         "language": body.language,
         "model": body.model,
         "test_model": body.test_model,
-        "max_attempts": body.attempts or load().attempts,
+        "max_attempts": body.attempts or code_settings().attempts,
         "budget": dollars(body.budget),
         "packages": body.packages,
     }

@@ -11,7 +11,7 @@ import pytest
 from agents.code.healing.pairing import Pair, error_shown, heals, named, pairs, user_text
 from agents.code.healing.running import MODELS, Bench
 from agents.code.healing.test_pairs import check, lay_out, node_with_types, run_node, run_python
-from holdfast.agents.code import prompts
+from holdfast.agents import prompts
 from holdfast.gateway.formats import FORMATS
 from holdfast.testing.providers import FakeProvider
 

@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree as xml
 
 from holdfast.agents.code import isolated, verdict
-from holdfast.agents.code.crossing import needs_one_process
+from holdfast.agents.code.isolated import needs_one_process
 from holdfast.sandbox import Sandbox
 
 DRIVER = Path(__file__).with_name("driver.py")

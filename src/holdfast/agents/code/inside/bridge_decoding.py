@@ -20,8 +20,7 @@ import weakref
 from typing import Any
 
 from holdfast.agents.code.inside.bridge_classes import Meta, Object, Thing, method, special
-from holdfast.agents.code.inside.bridge_state import State
-from holdfast.agents.code.inside.bridge_traces import rebuilt
+from holdfast.agents.code.inside.bridge_state import State, rebuilt
 from holdfast.agents.code.inside.bridge_values import (
     BY_PARTS,
     BY_TEXT,

@@ -16,8 +16,7 @@ import types
 from typing import Any
 
 from holdfast.agents.code.inside.bridge_classes import Meta, StandInModule
-from holdfast.agents.code.inside.bridge_state import State
-from holdfast.agents.code.inside.bridge_traces import described
+from holdfast.agents.code.inside.bridge_state import State, described
 from holdfast.agents.code.inside.bridge_values import (
     BY_TEXT,
     CONTROL,

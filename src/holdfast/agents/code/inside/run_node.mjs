@@ -18,7 +18,7 @@ const MOST_TEXT = 4000;
 const MOST_TESTS = 50;
 const MOST_LINES = 5000;
 const LATE = 5000; // milliseconds in which what comes after the last test still counts
-const HOLLOW = "/* holdfast: hollow */";
+const STUB = "/* holdfast: stub */";
 const TOOLCHAIN = "/home/user/toolchain/";
 
 const given = JSON.parse(fs.readFileSync(0, "utf8"));
@@ -116,7 +116,7 @@ async function build() {
   const esbuild = createRequire(TOOLCHAIN)("esbuild");
   const tests = path.join(where, given.tests);
   const code = path.join(where, given.code);
-  const hollow = fs.readFileSync(code, "utf8").trimEnd().endsWith(HOLLOW);
+  const stub = fs.readFileSync(code, "utf8").trimEnd().endsWith(STUB);
   const shims = {
     name: "shims",
     setup(bundle) {
@@ -127,11 +127,11 @@ async function build() {
         return { path: `${hidden}/${name}.${kind}`, external: true };
       });
       bundle.onResolve({ filter: /(^|\/)solution(\.[cm]?[jt]sx?)?$/ }, (asked) => {
-        if (asked.importer === tests && hollow) return { path: code, namespace: "hollow" };
+        if (asked.importer === tests && stub) return { path: code, namespace: "stub" };
         return { path: code };
       });
-      bundle.onLoad({ filter: /.*/, namespace: "hollow" }, () => ({
-        contents: `module.exports = (${hollowed})(require(${JSON.stringify(code)}))`,
+      bundle.onLoad({ filter: /.*/, namespace: "stub" }, () => ({
+        contents: `module.exports = (${stubbed})(require(${JSON.stringify(code)}))`,
         resolveDir: where,
       }));
     },
@@ -169,9 +169,9 @@ async function build() {
 }
 
 // Runs inside the bundle: everything callable that a module exports, replaced by what raises.
-function hollowed(real) {
+function stubbed(real) {
   const raise = function () {
-    throw new Error("hollow");
+    throw new Error("stub");
   };
   const exported = {};
   for (const name of Object.keys(real)) {

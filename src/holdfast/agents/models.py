@@ -1,7 +1,8 @@
-"""Which model to use when nobody named one: the best that is usable here.
+"""Which model to use when nobody named one, and what a run may spend: the same for every agent.
 
-In order: what `[code]` in the configuration names, hosted providers whose key is set, servers
-on this machine that answer, and last the scripted demo model, which knows a few tasks by heart.
+In order: what the configuration names, hosted providers whose key is set, servers on this machine
+that answer. What to do if there is none (the code agent has a scripted demo model) is the agent's
+decision.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ import json
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, cast
 
-from holdfast.agents.code import demo
-from holdfast.agents.code.settings import CodeSettings
-from holdfast.errors import FatalError
 from holdfast.gateway import Gateway
 from holdfast.gateway.providers import why_unusable
+from holdfast.records.calls import NANO, SpendLimit
 
 _HOSTED = {
     "anthropic": "claude-sonnet-4.6",
@@ -45,15 +45,18 @@ class Chosen:
     model: str
     because: str
 
-    @property
-    def is_demo(self) -> bool:
-        return self.model == demo.MODEL
+
+NONE_USABLE = "no key is set and no model server answers here"
 
 
-async def choose(gateway: Gateway, settings: CodeSettings) -> Chosen:
-    """The model to use unless a run names one."""
-    if settings.model is not None:
-        return Chosen(settings.model, "configured")
+async def choose(gateway: Gateway, *configured: str | None) -> Chosen | None:
+    """The model to use unless a run names one: the first that is configured, else the best here.
+
+    None if none is usable.
+    """
+    for model in configured:
+        if model is not None:
+            return Chosen(model, "configured")
     for name, model in _HOSTED.items():
         provider = gateway.providers[name]
         if why_unusable(provider) is None:
@@ -64,22 +67,13 @@ async def choose(gateway: Gateway, settings: CodeSettings) -> Chosen:
         if served:
             best = min(served, key=_rank)
             return Chosen(f"{name}/{best}", f"{base} answers")
-    return Chosen(demo.MODEL, "no key is set and no model server answers here")
+    return None
 
 
-def check_models(gateway: Gateway, *models: str | None) -> None:
-    """Raise for a model that can't be had here."""
-    demo.register()
-    for model in models:
-        if model is not None:
-            gateway.routes.candidates(model)
-
-
-def check_demo(task: str, language: str, *models: str | None) -> None:
-    """Raise if a task is to be done by the demo model and it does not know it."""
-    why = demo.declined(task, language) if demo.MODEL in models else None
-    if why is not None:
-        raise FatalError(f"{demo.MODEL} declined the task: {why}", hint=demo.HOW_TO_GET_ONE)
+async def set_budget(gateway: Gateway, run_id: str, budget: Decimal | None) -> None:
+    """Let a run spend no more than this, in US dollars, its children included."""
+    if budget is not None:
+        await gateway.ledger.set_limit(SpendLimit(f"run:{run_id}", usd=int(budget * NANO)))
 
 
 def _served(base: str) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.run_summaries import about_runs, in_words
+from holdfast.cli.run_text import about_runs, in_words
 from seeding import Seed
 
 

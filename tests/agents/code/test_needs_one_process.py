@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agents.code.crossing import needs_one_process
+from holdfast.agents.code.isolated import needs_one_process
 
 
 @pytest.mark.parametrize(

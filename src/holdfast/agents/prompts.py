@@ -1,12 +1,17 @@
-"""What the models are asked: the texts of prompts/, filled in."""
+"""What the models are asked by the code and the repo agent: the texts of prompts/, filled in."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.agents.code.languages import Language
+from holdfast.agents.command_output import both_ends
+
+if TYPE_CHECKING:
+    from holdfast.agents.repo.records import Job
 
 _EXPORTS = {
     "python": "Define the functions and classes at the top of the file, with type hints.",
@@ -30,9 +35,13 @@ _STYLE = {
 
 
 @cache
-def _text(name: str) -> str:
-    prompts = resources.files("holdfast.agents.code") / "prompts" / f"{name}.md"
-    return prompts.read_text(encoding="utf-8").strip()
+def text(agent: Literal["code", "repo"], name: str) -> str:
+    """A text of an agent's, with places to be filled."""
+    place = resources.files("holdfast.agents") / "prompts" / agent / f"{name}.md"
+    return place.read_text(encoding="utf-8").strip()
+
+
+# --- the code agent ---
 
 
 def _filled(name: str, language: Language, **values: str) -> str:
@@ -44,7 +53,7 @@ def _filled(name: str, language: Language, **values: str) -> str:
         "fence": language.name,
         **values,
     }
-    return _text(name).format_map(known)
+    return text("code", name).format_map(known)
 
 
 def for_code(language: Language, packages: Sequence[str]) -> str:
@@ -104,3 +113,27 @@ def _unusable(file: str, problem: str | None) -> str:
     if problem is None:
         return ""
     return f"\n\nYour last answer could not be used: {problem}. Give the whole {file}."
+
+
+# --- the repo agent ---
+
+
+_MOST_BEFORE = 4000
+
+
+def repo_task(job: Job) -> str:
+    """The first question: the task, and how the tests stand."""
+    tests, before = "It has no tests that we know how to run.", ""
+    if job.base.tests is not None:
+        tests = f"Its tests are run with `{job.base.tests.command}`."
+    if job.before is not None:
+        before = f"Before any change: {job.before.summary}."
+        if not job.before.ok:
+            before += f"\n\n{both_ends(job.before.output, _MOST_BEFORE)}"
+    facts = {"files": job.base.files, "tests": tests, "before": before}
+    return job.plan.prompts.task.format(task=job.task, **facts).strip()
+
+
+def repo_heal(job: Job, problem: str) -> str:
+    """What is said after the tests failed on what was called done."""
+    return job.plan.prompts.heal.format(problem=problem)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.agents.code import node_blocks
-from holdfast.agents.code.guard import corrected
 from holdfast.agents.code.languages import LANGUAGES
+from holdfast.agents.code.test_strength import corrected
 
 PYTHON, TYPESCRIPT = LANGUAGES["python"], LANGUAGES["typescript"]
 OLD = """\

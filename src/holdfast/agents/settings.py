@@ -1,0 +1,66 @@
+"""The `[code]` and `[repo]` sections: what the agents do unless a run says otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from holdfast import config
+from holdfast.sandbox.settings import BackendName
+from holdfast.typed_settings import DURATION
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What both sections have."""
+
+    model: str | None = None
+    """Writes the code; None: the best that is usable here."""
+    attempts: int = 3
+    """Rounds: after each the tests are run, and what failed is told."""
+    budget: Decimal | None = None
+    """US dollars a run may spend; None: no limit but those of the gateway."""
+    max_tokens: int = 8192
+    """For one reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeSettings(AgentSettings):
+    """Settings of the code agent."""
+
+    test_model: str | None = None
+    """Writes the tests; None: the same as the program."""
+    test_timeout: float = field(default=30.0, metadata=DURATION)
+    """For one run of the tests."""
+    parallel_tests: int | None = None
+    """Programs under test at once in a process; None: as many as there are processors."""
+    memory: str = "1gb"
+    """Of a sandbox, its files included."""
+    pids: int = 128
+
+
+@dataclass(frozen=True, slots=True)
+class RepoSettings(AgentSettings):
+    """Settings of the repo agent. A model that is not set here is chosen as for the code agent."""
+
+    max_steps: int = 60
+    """Model calls in one round."""
+    max_time: float = field(default=3600.0, metadata=DURATION)
+    """For the whole run, all its tries together."""
+    test_timeout: float = field(default=300.0, metadata=DURATION)
+    command_timeout: float = field(default=120.0, metadata=DURATION)
+    """For one command of the agent."""
+    memory: str = "2gb"
+    """Of a sandbox, its files included."""
+    pids: int = 256
+    backend: BackendName = "auto"
+
+
+def code_settings() -> CodeSettings:
+    """From `holdfast.toml` and the environment."""
+    return config.section("code", CodeSettings)
+
+
+def repo_settings() -> RepoSettings:
+    """From `holdfast.toml` and the environment."""
+    return config.section("repo", RepoSettings)
