@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agents.code import node_blocks
+from holdfast.agents.code import javascript
 from holdfast.agents.code.languages import LANGUAGES
 from holdfast.agents.code.test_strength import corrected
 
@@ -154,6 +154,6 @@ def test_imports_come_behind_what_must_be_first() -> None:
 )
 def test_brackets_in_strings_and_the_like_close_nothing(text: str) -> None:
     code = f'test("a", () => {{\n  {text}\n}});\ntest("b", () => {{}});\n'
-    pieces = node_blocks.tests(code)
+    pieces = javascript.tests(code, "typescript")
     assert pieces is not None
     assert pieces["a"].text == code[: code.index(";\ntest(")]

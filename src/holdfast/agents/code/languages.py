@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from holdfast.agents.code import javascript
+from holdfast.agents.code.records import LanguageName
 from holdfast.errors import UsageError
-
-LanguageName = Literal["python", "typescript", "javascript"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,6 @@ class Language:
     """A line that can only be code."""
     tests: re.Pattern[str]
     """What tests hold and programs do not."""
-    asserts: re.Pattern[str]
     asserts_bare: re.Pattern[str]
     """An assertion that is in no function."""
 
@@ -40,7 +39,11 @@ class Language:
 
     def defines(self, code: str) -> frozenset[str]:
         """The names a piece of code defines at its top."""
-        return _python_names(code) if self.name == "python" else _node_names(code)
+        return (
+            _python_names(code)
+            if self.name == "python"
+            else javascript.defined_names(code, self.name)
+        )
 
 
 def _python_names(code: str) -> frozenset[str]:
@@ -58,17 +61,6 @@ def _python_names(code: str) -> frozenset[str]:
     return frozenset(names)
 
 
-_NODE_NAME = re.compile(
-    r"^(?:export\s+)?(?:default\s+)?(?:declare\s+)?(?:async\s+)?"
-    r"(?:function\*?|class|const|let|var|interface|type|enum)\s+([\w$]+)",
-    re.MULTILINE,
-)
-
-
-def _node_names(code: str) -> frozenset[str]:
-    return frozenset(_NODE_NAME.findall(code))
-
-
 _lines = partial(re.compile, flags=re.MULTILINE)
 _NODE_BEGINS = _lines(
     r"^(import\b.*['\"]|export\b|const\b|let\b|var\b|function\b|async function\b|class\b"
@@ -78,7 +70,6 @@ _NODE_TESTS = _lines(
     r"^\s*(import\b.*['\"](node:)?(assert|test)(/\w+)?['\"]|.*require\(['\"](node:)?(assert|test)"
     r"|(test|it|describe)\s*\()"
 )
-_NODE_ASSERTS = re.compile(r"\b(?:assert|expect)\b(?:\.\w+)*\s*\(")
 _NODE_BARE = _lines(r"^(?:console\.)?assert\b[.\w]*\(")
 
 LANGUAGES: dict[str, Language] = {
@@ -91,18 +82,17 @@ LANGUAGES: dict[str, Language] = {
                    r"|\"\"\"|'''|[A-Za-z_]\w*(:\s*[\w\[\], .|]+)?\s*=[^=]|assert\b)"),
             _lines(r"^\s*(def test|async def test|class Test|import (pytest|unittest)"
                    r"|from (pytest|unittest|solution) import|import solution)"),
-            re.compile(r"^\s*assert\b|\.assert[A-Z]\w*\(|pytest\.raises\b", re.MULTILINE),
             _lines(r"^assert\b"),
         ),
         Language(
             "typescript", "TypeScript", "node", "solution.ts", "solution.test.ts",
             frozenset({"typescript", "ts", "tsx", "javascript", "js", "mts"}),
-            _NODE_BEGINS, _NODE_TESTS, _NODE_ASSERTS, _NODE_BARE,
+            _NODE_BEGINS, _NODE_TESTS, _NODE_BARE,
         ),
         Language(
             "javascript", "JavaScript", "node", "solution.js", "solution.test.js",
             frozenset({"javascript", "js", "mjs", "cjs", "jsx", "node", "typescript", "ts"}),
-            _NODE_BEGINS, _NODE_TESTS, _NODE_ASSERTS, _NODE_BARE,
+            _NODE_BEGINS, _NODE_TESTS, _NODE_BARE,
         ),
     )
 }  # fmt: skip

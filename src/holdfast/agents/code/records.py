@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from holdfast.agents.code.languages import LanguageName
-
+LanguageName = Literal["python", "typescript", "javascript"]
 Side = Literal["code", "tests"]
 Level = Literal["isolated", "shared"]
 """Whether the tests were run apart from the program, or in one process with it."""
@@ -57,6 +56,24 @@ class Verdict:
     level: Level = "shared"
     why_shared: str | None = None
     """What keeps these tests from being run apart from the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """How much tests check, as counts; more is stronger."""
+
+    asserts: int = 0
+    exact: int = 0
+    """Those that allow one value only, or one kind of error."""
+    cases: int = 0
+    """Of parametrized tests."""
+    silenced: bool = False
+    """Skipped, or expected to fail."""
+
+    def covers(self, other: Strength) -> bool:
+        """Whether nothing that the other checks is given up."""
+        more = self.asserts >= other.asserts and self.exact >= other.exact
+        return more and self.cases >= other.cases and (other.silenced or not self.silenced)
 
 
 @dataclass(frozen=True, slots=True)

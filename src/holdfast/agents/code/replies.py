@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from holdfast.agents.code import node_blocks
+from holdfast.agents.code import javascript
 from holdfast.agents.code.languages import Language
 
 _THINKING = re.compile(r"^[ \t]*<(think|thinking|reasoning)>", re.MULTILINE | re.IGNORECASE)
@@ -115,10 +115,10 @@ def _to_its_end(
 
 
 def _whole(code: str, language: Language) -> bool:
-    """Whether code may end here: it parses, or no bracket, string or comment is left open."""
+    """Whether code may end here: it parses, so no bracket, string or comment is left open."""
     if language.name == "python":
         return _parses(code)
-    return bool(code.strip()) and node_blocks.is_balanced(code)
+    return javascript.is_whole(code, language.name)
 
 
 def _block(lines: list[str], indent: str, label: str) -> Block:

@@ -1,8 +1,13 @@
-"""How much tests check, as far as their text tells: to see whether new ones check less.
+"""How much tests check, as far as their text tells; and correcting them without weakening them.
 
 An assertion counts if it says something about a value that is worked out, and is reached. What
 holds by itself (`assert True`, `x == x`, `… or True`), comes after a `return` or is swallowed by
 an `except` does not.
+
+Of corrected tests, only those that failed may change, none may go, and none may check less: fewer
+assertions, ones that hold whatever the program does, looser ones, fewer cases. The tests that
+passed are kept to the letter. Only where tests can't be told apart (asserts without functions,
+titles that occur twice) is a file taken whole, and then the same is asked of all of it.
 """
 
 from __future__ import annotations
@@ -10,30 +15,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
-from holdfast.agents.code import node_blocks
+from holdfast.agents.code import javascript
 from holdfast.agents.code.languages import Language
-
-
-@dataclass(frozen=True, slots=True)
-class Strength:
-    """Counts; more is stronger."""
-
-    asserts: int = 0
-    exact: int = 0
-    """Those that allow one value only, or one kind of error."""
-    cases: int = 0
-    """Of parametrized tests."""
-    silenced: bool = False
-    """Skipped, or expected to fail."""
-
-    def covers(self, other: Strength) -> bool:
-        """Whether nothing that the other checks is given up."""
-        more = self.asserts >= other.asserts and self.exact >= other.exact
-        return more and self.cases >= other.cases and (other.silenced or not self.silenced)
-
+from holdfast.agents.code.records import Strength
 
 # --- Python ---
 
@@ -137,30 +123,13 @@ def _cases(decorators: list[ast.expr]) -> int:
     return found
 
 
-# --- node: by regular expressions, which is all there is ---
-
-_ASSERT = re.compile(r"\b(?:assert|expect)\b((?:\.\w+)*)\s*\(\s*([^()]*)")
-_EXACT = re.compile(r"\.(?:\w*[eE]qual|throws|rejects|match|toBe|toThrow)$")
-_LITERAL = re.compile(
-    r"\s*(?:true|[1-9]\d*|(['\"`])[^'\"`]+\1|(\d+|true|false|null|(['\"`])[^'\"`]*\3)\s*,\s*\2)\s*$"
-)
-_SILENCED = re.compile(r"\b(?:skip|todo)\b\s*(?:[:(]|\()")
-
-
-def of_node(code: str) -> Strength:
-    """Of a test, or of a whole file."""
-    calls = [match for match in _ASSERT.finditer(code) if not _LITERAL.match(match[2])]
-    exact = [match for match in calls if _EXACT.search(match[1]) and ".not" not in match[1].lower()]
-    return Strength(len(calls), len(exact), 0, _SILENCED.search(code) is not None)
-
-
 # --- corrected tests ---
 
 
 def corrected(language: Language, old: str, new: str, failing: Sequence[str]) -> str | None:
     """The tests with the failing ones taken from `new`; None if that would weaken them."""
     if language.name != "python":
-        return _corrected_node(old, new, failing)
+        return _corrected_javascript(language.name, old, new, failing)
     before, after = _parsed(old), _parsed(new)
     if before is None or after is None:
         return new if before is None and after is not None else None
@@ -236,18 +205,21 @@ def _with_imports(lines: list[str], before: ast.Module, after: ast.Module) -> st
     return "\n".join([*lines[:place], *missing, *lines[place:]]).strip("\n") + "\n"
 
 
-# --- node: by the calls of `test` ---
+# --- JavaScript: by its syntax tree, see javascript.py ---
 
 
-def _corrected_node(old: str, new: str, failing: Sequence[str]) -> str | None:
-    before, after = node_blocks.tests(old), node_blocks.tests(new)
+def _corrected_javascript(
+    dialect: javascript.Dialect, old: str, new: str, failing: Sequence[str]
+) -> str | None:
+    before, after = javascript.tests(old, dialect), javascript.tests(new, dialect)
     titles = {name.rpartition(" > ")[2] for name in failing}
     if before is not None and after is not None and titles and titles <= before.keys():
         if not titles <= after.keys():
             return None
-        pieces = {title: after[title].text for title in titles}
-        if not all(of_node(pieces[t]).covers(of_node(before[t].text)) for t in titles):
+        if not all(after[title].strength.covers(before[title].strength) for title in titles):
             return None
-        return node_blocks.replaced(old, before, pieces, node_blocks.imports(new))
-    kept = node_blocks.titles(old) <= node_blocks.titles(new)
-    return new if kept and of_node(new).covers(of_node(old)) else None
+        texts = {title: after[title].text for title in titles}
+        return javascript.replaced(old, dialect, before, texts, new)
+    kept = javascript.titles(old, dialect) <= javascript.titles(new, dialect)
+    stronger = javascript.strength(new, dialect).covers(javascript.strength(old, dialect))
+    return new if kept and stronger else None

@@ -14,8 +14,8 @@ from decimal import Decimal
 
 from holdfast.agents import prompts
 from holdfast.agents.code import records
-from holdfast.agents.code.languages import Language, LanguageName, language_named
-from holdfast.agents.code.records import Draft, Evaluation, Plan, Side, Verdict
+from holdfast.agents.code.languages import Language, language_named
+from holdfast.agents.code.records import Draft, Evaluation, LanguageName, Plan, Side, Verdict
 from holdfast.agents.code.test_strength import corrected
 from holdfast.errors import BudgetExceeded, UsageError
 from holdfast.runtime.context import set_attributes, step_context

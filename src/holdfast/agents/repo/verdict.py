@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from holdfast.agents.code import javascript
 from holdfast.agents.command_output import both_ends, why_tests_ended
 from holdfast.agents.repo import patches, test_detection
 from holdfast.agents.repo.records import (
@@ -239,16 +240,14 @@ _SETTINGS = re.compile(
 _MIXED = {"pyproject.toml", "setup.cfg", "package.json", "Makefile"}
 """Files with settings of the tests among others."""
 _ASSERTS = re.compile(
-    r"^\s*assert\b|\bself\.assert\w+\s*\(|\bself\.fail\w*\s*\(|\bpytest\.raises\b"
-    r"|\b(?:assert|expect|should)\b(?:\.\w+)*\s*\(",
+    r"^\s*assert\b|\bself\.assert\w+\s*\(|\bself\.fail\w*\s*\(|\bpytest\.raises\b",
     re.MULTILINE,
 )
 _SKIPS = re.compile(
     r"@?\b(?:pytest\.mark\.(?:skip|skipif|xfail)|unittest\.(?:skip\w*|expectedFailure)"
-    r"|pytest\.skip|self\.skipTest)\b|\b(?:it|test|describe|suite)\.(?:skip|todo|only)\b"
-    r"|\b(?:skip|todo)\s*:\s*true\b"
+    r"|pytest\.skip|self\.skipTest)\b"
 )
-_TITLE = re.compile(r"\b(?:test|it)\s*(?:\.\w+)?\(\s*(['\"`])((?:\\.|(?!\1).)*)\1", re.DOTALL)
+_NODE_FILE = re.compile(r"\.[cm]?([jt])sx?$")
 
 
 def is_test(path: str) -> bool:
@@ -286,8 +285,8 @@ def _compared(path: str, old: str | None, new: str | None) -> ChangedTest:
         return ChangedTest(path, "added")
     if new is None:
         return ChangedTest(path, "removed", weaker=True)
-    lost = len(_ASSERTS.findall(old)) - len(_ASSERTS.findall(new))
-    skips = len(_SKIPS.findall(new)) - len(_SKIPS.findall(old))
+    (had, off), (has, now_off) = _counted(path, old), _counted(path, new)
+    lost, skips = had - has, now_off - off
     words: list[str] = []
     if lost > 0:
         words.append(f"{lost} assertion{'s' * (lost > 1)} fewer")
@@ -296,13 +295,30 @@ def _compared(path: str, old: str | None, new: str | None) -> ChangedTest:
     return ChangedTest(path, ", ".join(words) or "changed", weaker=bool(words))
 
 
+def _counted(path: str, text: str) -> tuple[int, int]:
+    """How many assertions a file has, and how many tests it skips."""
+    dialect = _dialect(path)
+    if dialect is None:
+        return len(_ASSERTS.findall(text)), len(_SKIPS.findall(text))
+    return javascript.strength(text, dialect).asserts, javascript.skipped(text, dialect)
+
+
+def _dialect(path: str) -> javascript.Dialect | None:
+    """How a file is read; None for one that is not JavaScript."""
+    found = _NODE_FILE.search(path)
+    if found is None:
+        return None
+    return "typescript" if found[1] == "t" else "javascript"
+
+
 def names(path: str, text: str | None) -> set[str]:
     """The tests that a file holds, by name."""
     if not text:
         return set()
     if path.endswith(".py"):
         return _python_names(text)
-    return {found[1] for found in _TITLE.findall(text)}
+    dialect = _dialect(path)
+    return set() if dialect is None else javascript.titles(text, dialect)
 
 
 def _python_names(text: str) -> set[str]:

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from pydantic import ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
-from holdfast.agents.code.languages import LanguageName
+from holdfast.agents.code.records import LanguageName
 from holdfast.agents.code.workflow import MOST_ATTEMPTS, MOST_PROMPT, evaluate_code
 from holdfast.agents.settings import code_settings
 from holdfast.errors import UsageError
