@@ -281,10 +281,34 @@ class Decoding(State):
         return made
 
     def _make_class(self, hid: int, about: dict[str, Any]) -> Any:
+        """A stand-in for a class of the other side, from what `Encoding._describe` says of it."""
         self._borrowed_often[hid] += 1
-        kind, extra, name = about["kind"], about["extra"], about["name"]
+        kind = about["kind"]
         if kind == "enum":
             return self._make_enum(hid, about)
+        ns = self._namespace(hid, about)
+        if kind == "tuple":
+            return self._make_named_tuple(hid, about, ns)
+        if not about["real"]:
+            ns["__init__"] = method(self, hid, "__init__", None)
+        # The data that objects of the class are by a base that never changes: `class Id(int)`.
+        fixed = next((b for b in FIXED if about["fixed"] and b.__name__ == about["base"]), None)
+        bases = self._bases(about, fixed)
+        self._add_specials(about, ns, fixed)
+        self._show_as(about, ns)
+        plain = kind not in ("error", "zone") and fixed is None
+        if plain and not any(isinstance(b, Meta) and b is not Object for b in bases):
+            ns["__slots__"] = ()
+        try:
+            made: Any = type.__new__(Meta, about["name"], tuple(bases), ns)
+        except TypeError:  # their layouts or orders don't go together
+            made = type.__new__(Meta, about["name"], (Object,), ns)
+        self._complete_class(about, made)
+        self.classes[hid] = made
+        return made
+
+    def _namespace(self, hid: int, about: dict[str, Any]) -> dict[str, Any]:
+        """Names and methods of a stand-in's class."""
         ns: dict[str, Any] = {
             "__module__": about["module"], "__qualname__": about["qualname"],
             "__doc__": about["doc"], "_peer": self, "_cid": hid, "_own": frozenset[str](),
@@ -292,10 +316,15 @@ class Decoding(State):
         }  # fmt: skip
         for each, signature in about["methods"].items():
             ns[each] = method(self, hid, each, self._make_signature(signature))
-        if kind == "tuple":
-            return self._make_named_tuple(hid, about, ns)
-        if not about["real"]:
-            ns["__init__"] = method(self, hid, "__init__", None)
+        return ns
+
+    def _bases(self, about: dict[str, Any], fixed: Any) -> list[Any]:
+        """Stand-ins for its bases, and one of ours that makes its objects stand-ins.
+
+        Real ones only of errors and time zones, which `raise` and `datetime` insist on, and the
+        data that never changes.
+        """
+        kind = about["kind"]
         real_bases: list[Any] = []
         for base in map(self.dec, about["bases"]):
             taken = kind in ("error", "zone") and isinstance(base, type)
@@ -306,10 +335,13 @@ class Decoding(State):
         if not any(issubclass(b, Thing) for b in real_bases):
             place = len(real_bases) if kind == "zone" else 0
             real_bases.insert(place, Thing if kind in ("error", "zone") else Object)
-        fixed = next((b for b in FIXED if about["fixed"] and b.__name__ == about["base"]), None)
         if fixed is not None and not any(issubclass(b, fixed) for b in real_bases):
             real_bases = [b for b in real_bases if b is not Object] or [Thing]
             real_bases.append(fixed)
+        return real_bases
+
+    def _add_specials(self, about: dict[str, Any], ns: dict[str, Any], fixed: Any) -> None:
+        """The methods that Python looks up on classes; equality and hash go together."""
         for each, own in about["special"]:
             if own or fixed is None:
                 ns[each] = special(self, each, about["base"], own)
@@ -321,28 +353,19 @@ class Decoding(State):
             ns["__hash__"] = object.__hash__
         if "__eq__" in ns and "__ne__" not in ns:
             ns["__ne__"] = _unequal
-        self._show_as(about, ns)
-        if (
-            kind not in ("error", "zone")
-            and fixed is None
-            and not any(isinstance(b, Meta) and b is not Object for b in real_bases)
-        ):
-            ns["__slots__"] = ()
-        try:
-            made: Any = type.__new__(Meta, name, tuple(real_bases), ns)
-        except TypeError:  # their layouts or orders don't go together
-            made = type.__new__(Meta, name, (Object,), ns)
+
+    def _complete_class(self, about: dict[str, Any], made: Any) -> None:
+        """What `inspect`, `dataclasses` and abstract classes are told of a stand-in's class."""
         if about["init"] is not None:
             type.__setattr__(made, "__signature__", self._make_signature(about["init"]))
-        if kind == "data":
-            fields = dataclasses.make_dataclass(name, extra).__dataclass_fields__
+        if about["kind"] == "data":
+            shown = dataclasses.make_dataclass(about["name"], about["extra"])
+            fields = shown.__dataclass_fields__
             type.__setattr__(made, "__dataclass_fields__", fields)
         for module, abstract in about["abstract"]:
             found = self.dec_c(module, abstract)
             if hasattr(found, "register"):
                 found.register(made)
-        self.classes[hid] = made
-        return made
 
     def _show_as(self, about: dict[str, Any], ns: dict[str, Any]) -> None:
         """Have `isinstance` say what it would say of the original."""

@@ -43,6 +43,8 @@ class Encoding(State):
     """Makes of a value what a frame can hold."""
 
     def enc(self, x: Any) -> Encoded:
+        # By the exact type: an object of a class that derives from one of these is no plain data.
+        # What most frames are full of comes first.
         kind = type(x)
         if kind is str or kind is bool or x is None:
             return x
@@ -54,6 +56,10 @@ class Encoding(State):
             return ["t", [self.enc(v) for v in x]]
         if kind in KIND_OF:
             return self._enc_container(x, KIND_OF[kind])
+        return self._enc_rare(x, kind)
+
+    def _enc_rare(self, x: Any, kind: Any) -> Encoded:
+        """Plain data that is rebuilt from its parts; else an object."""
         if kind is bytes:
             return ["b", x.decode("latin-1")]
         if kind is frozenset:
@@ -91,17 +97,10 @@ class Encoding(State):
         return x.decode("latin-1") if type(x) is bytearray else [self.enc(v) for v in x]
 
     def _enc_object(self, x: Any, kind: Any) -> Encoded:
-        if isinstance(kind, Meta) and not isinstance(x, BaseException):
-            return ["m", object.__getattribute__(x, "_hid")]
-        if isinstance(x, Meta):
-            return ["m", x.__dict__["_cid"]]
-        if isinstance(x, type) and x in self._local:
-            return ["m", self._local[x]]
-        number = x.__dict__.get("__hf__") if kind is types.FunctionType else None
-        if number is not None and self._borrowed.get(number) is x:  # functools.wraps copies it
+        """By the number under which the other side knows it, by name, by its parts, or lent."""
+        number = self._number_there(x, kind)
+        if number is not None:
             return ["m", number]
-        if isinstance(x, StandInModule):
-            return ["m", x.__hid__]
         if isinstance(x, enum.Enum) and type(x.name) is str:  # a flag may have none
             return ["E", self._class(kind), x.name]
         if isinstance(x, type):
@@ -117,6 +116,23 @@ class Encoding(State):
                 return ["c", *found]
             if isinstance(x, NEVER):
                 return ["k", "NI"]
+        return self._enc_lent(x, kind)
+
+    def _number_there(self, x: Any, kind: Any) -> int | None:
+        """The other side's number for what is a stand-in here; None for what is ours."""
+        if isinstance(kind, Meta) and not isinstance(x, BaseException):
+            return object.__getattribute__(x, "_hid")
+        if isinstance(x, Meta):
+            return x.__dict__["_cid"]
+        if isinstance(x, type) and x in self._local:
+            return self._local[x]
+        number = x.__dict__.get("__hf__") if kind is types.FunctionType else None
+        if number is not None and self._borrowed.get(number) is x:  # functools.wraps copies it
+            return number
+        return x.__hid__ if isinstance(x, StandInModule) else None
+
+    def _enc_lent(self, x: Any, kind: Any) -> Encoded:
+        """A handle: the object stays here, and the other side makes a stand-in for it."""
         about = self._about(x) if kind is types.FunctionType else None
         base = next((b for b in FIXED if issubclass(kind, b)), None)
         data = self.enc(data_of(x, base)) if base is not None else None
@@ -203,24 +219,6 @@ class Encoding(State):
         bases: list[Encoded] = []
         if kind in ("", "error", "data", "zone"):
             bases = [self._class(b, by_name=True) for b in c.__bases__ if b is not object]
-        specials: list[list[Any]] = []
-        for name in SPECIAL:
-            found = _of_objects(c, name)
-            if found is _of_objects(object, name) or (name == "__hash__" and found is None):
-                continue
-            specials.append([name, base is None or found is not _of_objects(base, name)])
-        functions = {n: f for n, f in vars(c).items() if isinstance(f, types.FunctionType)}
-        stored = {
-            each.argval
-            for f in functions.values()
-            for each in dis.get_instructions(f)
-            if each.opname == "STORE_ATTR"
-        }  # an attribute of that name may hide a method
-        methods = {
-            n: self._signature(f)
-            for n, f in functions.items()
-            if n not in SPECIAL and n[:2] != "__" and n not in stored
-        }
         known = named(c)
         real = known or ((None, c.__name__) if HIDDEN.get(c.__name__) is c else None)
         abstract = [
@@ -236,15 +234,30 @@ class Encoding(State):
             "bases": bases,
             "kind": kind,
             "extra": extra,
-            "special": specials,
+            "special": _specials(c, base),
             "hashable": c.__hash__ is not None,
-            "methods": methods,
+            "methods": self._methods(c),
             "init": self._signature(c) if known is None and kind != "enum" else None,
             "abstract": abstract,
             "real": real,
             "base": base.__name__ if base else None,
             "fixed": base in FIXED and kind == "",
             "generated_eq": _file_of(c.__eq__) == "<string>",
+        }
+
+    def _methods(self, c: Any) -> dict[str, Encoded]:
+        """The class's own methods, with their signatures."""
+        functions = {n: f for n, f in vars(c).items() if isinstance(f, types.FunctionType)}
+        stored = {
+            each.argval
+            for f in functions.values()
+            for each in dis.get_instructions(f)
+            if each.opname == "STORE_ATTR"
+        }  # an attribute of that name may hide a method
+        return {
+            n: self._signature(f)
+            for n, f in functions.items()
+            if n not in SPECIAL and n[:2] != "__" and n not in stored
         }
 
     def _shape(self, c: Any, base: Any) -> tuple[str, Encoded]:
@@ -263,6 +276,17 @@ class Encoding(State):
         if issubclass(c, BaseException):
             return "error", None
         return ("zone", None) if issubclass(c, datetime.tzinfo) else ("", None)
+
+
+def _specials(c: Any, base: Any) -> list[list[Any]]:
+    """The methods that Python looks up on classes, and whether each is other than the data's."""
+    specials: list[list[Any]] = []
+    for name in SPECIAL:
+        found = _of_objects(c, name)
+        if found is _of_objects(object, name) or (name == "__hash__" and found is None):
+            continue
+        specials.append([name, base is None or found is not _of_objects(base, name)])
+    return specials
 
 
 def _of_objects(c: Any, name: str) -> Any:
