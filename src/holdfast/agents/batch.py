@@ -24,6 +24,7 @@ from typing import Any, Literal, cast
 
 from holdfast.agents.code import evaluate_code
 from holdfast.agents.code.languages import language_named
+from holdfast.agents.models import in_dollars, spent
 from holdfast.agents.repo import repair_repo
 from holdfast.agents.repo.checkout import find_source
 from holdfast.agents.settings import code_settings
@@ -31,7 +32,7 @@ from holdfast.errors import CodecError, HoldfastError, NotFound, RunMismatch, Ru
 from holdfast.gateway import default_gateway
 from holdfast.ids import new_id
 from holdfast.records import Run
-from holdfast.records.calls import NANO, Call, SpendLimit
+from holdfast.records.calls import NANO, SpendLimit
 from holdfast.runtime.client import create_run, get_run, list_runs
 from holdfast.runtime.definitions import Workflow
 from holdfast.runtime.engine import Engine
@@ -258,7 +259,6 @@ def totals(results: Sequence[Result], tasks: int) -> Totals:
 # --- carrying them out ---
 
 
-_MOST_CALLS = 100_000
 _ENDINGS: dict[str, Ending] = {"failed": "failed", "cancelled": "cancelled", "stuck": "stuck"}
 
 
@@ -353,10 +353,8 @@ class Batch:
         facts: dict[str, Any] = value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
         passed = bool(facts.get("passed"))
         ending = _ENDINGS.get(run.status, "passed" if passed else "not passed")
-        calls = await self._calls(run.id)
-        ends = [call.end for call in calls if call.end is not None]
-        costs = [end.cost for end in ends]
-        usd = None if None in costs else Decimal(sum(c for c in costs if c is not None)) / NANO
+        children = await list_runs(parent=run.id, limit=1000)
+        cost = await spent([run.id, *(child.id for child in children.runs)])
         return Result(
             line=task.line,
             title=task.title,
@@ -365,20 +363,11 @@ class Batch:
             summary=_summary(run, facts),
             attempts=_attempts(facts),
             seconds=max((run.finished_at or 0.0) - (run.started_at or 0.0), 0.0),
-            tokens=sum(end.input_tokens + end.output_tokens for end in ends),
-            usd=usd,
+            tokens=cost.tokens,
+            usd=in_dollars(cost),
             again=again,
             value=value,
         )
-
-    async def _calls(self, run_id: str) -> list[Call]:
-        """The model calls of a run and of its children."""
-        ledger = default_gateway().ledger
-        children = await list_runs(parent=run_id, limit=1000)
-        calls: list[Call] = []
-        for each in (run_id, *(child.id for child in children.runs)):
-            calls += await ledger.calls(run_id=each, limit=_MOST_CALLS)
-        return calls
 
 
 def _summary(run: Run, facts: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from holdfast.agents.code.replies import code_in
 from holdfast.agents.code.verdict import Limits as TestLimits
 from holdfast.agents.code.verdict import judge
 from holdfast.agents.models import set_budget
-from holdfast.agents.settings import code_settings
+from holdfast.agents.settings import CodeSettings, code_settings
 from holdfast.errors import FatalError
 from holdfast.gateway import default_gateway, generate_text
 from holdfast.sandbox import Sandbox, default_host
@@ -127,16 +127,16 @@ async def try_out(task: Task, code: str, tests: str) -> Verdict:
     As many at a time as there are processors: tests have a time limit, and fifty at once on two
     processors would fail by it though nothing is wrong with them.
     """
-    loop = asyncio.get_running_loop()
+    loop, settings = asyncio.get_running_loop(), code_settings()
     if loop not in _slots:
-        _slots[loop] = asyncio.Semaphore(code_settings().parallel_tests or os.cpu_count() or 1)
+        _slots[loop] = asyncio.Semaphore(settings.parallel_tests or os.cpu_count() or 1)
     async with _slots[loop]:
-        return await _try_out(task, code, tests)
+        return await _try_out(task, code, tests, settings)
 
 
-async def _try_out(task: Task, code: str, tests: str) -> Verdict:
+async def _try_out(task: Task, code: str, tests: str, settings: CodeSettings) -> Verdict:
     """Apart from the program where the tests allow it, else in one process with it."""
-    language, settings = language_named(task.language), code_settings()
+    language = language_named(task.language)
     limits = TestLimits(settings.test_timeout, settings.memory, settings.pids)
     source = await toolchain.ready(language, task.packages)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from holdfast.agents import prompts
-from holdfast.agents.models import NONE_USABLE, choose, set_budget
+from holdfast.agents.models import NONE_USABLE, choose, in_dollars, set_budget, spent
 from holdfast.agents.repo import checkout, verdict, workspace
 from holdfast.agents.repo.records import (
     Base,
@@ -24,12 +24,8 @@ from holdfast.agents.repo.tools import Outcome
 from holdfast.agents.settings import code_settings, repo_settings
 from holdfast.errors import UsageError
 from holdfast.gateway import default_gateway
-from holdfast.records.calls import NANO, Call
 from holdfast.runtime.context import step_context
 from holdfast.runtime.definitions import step
-
-_MOST_CALLS = 100_000
-
 
 # --- before and after ---
 
@@ -118,15 +114,8 @@ async def join_budget(parent: str) -> None:
 @step(retries=2, timeout="5m")
 async def add_up(runs: tuple[str, ...]) -> Spent:
     """What the model calls of these runs came to."""
-    ledger = default_gateway().ledger
-    calls: list[Call] = []
-    for run_id in runs:
-        calls += await ledger.calls(run_id=run_id, limit=_MOST_CALLS)
-    ended = [call.end for call in calls if call.end is not None]
-    costs = [end.cost for end in ended]
-    known = None if None in costs else Decimal(sum(c for c in costs if c is not None)) / NANO
-    tokens = sum(end.input_tokens + end.output_tokens for end in ended)
-    return Spent(known, tokens, len(calls))
+    found = await spent(runs)
+    return Spent(in_dollars(found), found.tokens, found.calls)
 
 
 @step(retries=2, timeout="5m")
