@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import re
 from typing import Any
@@ -105,8 +106,6 @@ def _plain(value: Any) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value or '""'
-    import json
-
     return "–" if value is None else output.short(json.dumps(value, ensure_ascii=False), 60)
 
 

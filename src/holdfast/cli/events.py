@@ -9,6 +9,7 @@ from holdfast.cli import output
 from holdfast.cli.options import add_common, parse_json
 from holdfast.cli.store import find_run, visit
 from holdfast.ids import new_id
+from holdfast.runtime.client import send_event
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +31,6 @@ def _send(options: argparse.Namespace) -> int:
 
 
 async def _send_event(options: argparse.Namespace) -> int:
-    from holdfast.runtime.client import send_event
-
     payload = parse_json(options.payload, "--payload")
     event_id = options.id or new_id("evt")
     async with visit(options) as engine:

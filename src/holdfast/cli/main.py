@@ -1,8 +1,9 @@
 """The `holdfast` command: finds the noun, runs its verb, and turns errors into exit codes.
 
-One file per noun; a noun's module is imported only when it is used, so that the command
-starts fast. Each has `add(parser)`, which declares its verbs; a verb sets `handler`, a
-function from the parsed arguments to the exit code.
+One file per noun; a noun's module is imported only when it is used, so that the command starts
+fast. Where it needs the gateway, the server or the agents, its handlers import them, so that help,
+completion and wrong usage are fast as well. Each has `add(parser)`, which declares its verbs; a
+verb sets `handler`, a function from the parsed arguments to the exit code.
 """
 
 from __future__ import annotations

@@ -12,14 +12,12 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, TextIO, cast
 
 from holdfast.cli.output import SYMBOLS, dim, duration, mark, short, show_json
-from holdfast.cli.run_text import outcome, step_name
+from holdfast.cli.run_text import cost_of, outcome, step_name, tokens_of
 from holdfast.errors import NotFound, StoreError
 from holdfast.records import Event, Run, Step
-from holdfast.records.calls import NANO
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.step_records import steps_of
 from holdfast.session import current_store
@@ -300,16 +298,3 @@ async def costs(run_id: str) -> str:
     spent = sum((await spending(run_id)).values(), Spent())
     tokens = tokens_of(spent)
     return " · ".join(word for word in (tokens and f"{tokens} tokens", cost_of(spent)) if word)
-
-
-def tokens_of(spent: Spent) -> str:
-    """In thousands; nothing where none were used."""
-    return f"{spent.tokens / 1000:.1f}k" if spent.tokens else ""
-
-
-def cost_of(spent: Spent) -> str:
-    """In dollars; a price that is not known is said to be, never counted as nothing."""
-    known = Decimal(spent.cost) / NANO
-    if spent.unpriced:
-        return f"${known:.3f}+?" if known else "$?"
-    return f"${known:.3f}" if spent.calls else ""

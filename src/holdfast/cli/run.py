@@ -251,6 +251,7 @@ def start_task(options: argparse.Namespace) -> int:
     by: list[str] = []
 
     async def create() -> str:
+        # Not with the command: they bring the gateway along, which help and usage can do without.
         from holdfast.agents.code.demo import check_demo, check_models, choose_or_demo
         from holdfast.gateway import default_gateway
 

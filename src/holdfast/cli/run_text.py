@@ -172,9 +172,7 @@ class About:
 
     @property
     def cost_text(self) -> str:
-        if not self.spent.calls:
-            return ""
-        return f"${Decimal(self.spent.cost) / NANO:.3f}{'+?' if self.spent.unpriced else ''}"
+        return cost_of(self.spent)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -223,3 +221,16 @@ def in_words(raw: bytes | str) -> str:
         if value is not None
     ]
     return " ".join(" ".join(shown).split())
+
+
+def tokens_of(spent: Spent) -> str:
+    """In thousands; nothing where none were used."""
+    return f"{spent.tokens / 1000:.1f}k" if spent.tokens else ""
+
+
+def cost_of(spent: Spent) -> str:
+    """In dollars; a price that is not known is said to be, never counted as nothing."""
+    known = Decimal(spent.cost) / NANO
+    if spent.unpriced:
+        return f"${known:.3f}+?" if known else "$?"
+    return f"${known:.3f}" if spent.calls else ""

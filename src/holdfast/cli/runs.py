@@ -19,13 +19,17 @@ from holdfast.cli.options import (
     parse_object,
     store_path,
 )
+from holdfast.cli.progress import Progress, StepsAsJson, follow
 from holdfast.cli.run_text import About, about_runs
 from holdfast.cli.store import find_run, visit
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
 from holdfast.records import Event, Run, Status
+from holdfast.runtime import updates
 from holdfast.runtime.bulk import MAY_BE, steer_all
+from holdfast.runtime.client import get_run
 from holdfast.runtime.engine import Engine
+from holdfast.runtime.forking import UNCHANGED
 from holdfast.runtime.step_records import steps_of
 from holdfast.store.base import RunFilter
 
@@ -224,8 +228,6 @@ def _update(options: argparse.Namespace) -> int:
 
 
 async def _update_run(options: argparse.Namespace) -> int:
-    from holdfast.runtime import updates
-
     payload = parse_json(options.payload, "--payload")
     timeout = parse_duration(options.timeout)
     async with visit(options) as engine:
@@ -253,12 +255,10 @@ def _watch(options: argparse.Namespace) -> int:
 
 
 async def _watch_run(options: argparse.Namespace) -> int:
-    from holdfast.cli.progress import Progress, StepsAsJson, follow
-
     async with visit(options) as engine:
         run = await find_run(engine.store, options.run)
         if run.workflow == CODE_AGENT and not options.json:
-            from holdfast.cli.run import follow_task
+            from holdfast.cli.run import follow_task  # brings the code agent along
 
             print(f"{run.id}  {output.plain(run.workflow)}", flush=True)
             return await follow_task(engine, run.id, out=options.out, asked=options.out, json=False)
@@ -365,9 +365,6 @@ def _fork(options: argparse.Namespace) -> int:
 
 
 async def _fork_run(options: argparse.Namespace) -> int:
-    from holdfast.runtime.client import get_run
-    from holdfast.runtime.forking import UNCHANGED
-
     input = None if options.input is None else parse_object(options.input, "--input")
     result = UNCHANGED if options.result is None else parse_json(options.result, "--result")
     async with visit(options) as engine:

@@ -17,21 +17,21 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
 from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
-from holdfast.cli.run_text import outcome, step_name
+from holdfast.cli.run_text import cost_of, outcome, step_name
+from holdfast.cli.workflow_files import load, load_agents
 from holdfast.errors import UsageError
 from holdfast.records import RUN_ENDS, RUN_RETRIED, RUN_STUCK, Event, Run, Step
+from holdfast.runtime.app import open_engine
+from holdfast.runtime.definitions import registered
+from holdfast.runtime.engine import Engine
 from holdfast.runtime.step_records import steps_of
 from holdfast.session import current_store
 from holdfast.store import opener
 from holdfast.store.inspection import Inspection, Spent
-
-if TYPE_CHECKING:
-    from holdfast.runtime.engine import Engine
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -48,9 +48,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _worker(options: argparse.Namespace) -> int:
-    from holdfast.cli.workflow_files import load, load_agents
-    from holdfast.runtime.definitions import registered
-
     grace = grace_seconds(options)
     check_configuration()
     known = load_agents()
@@ -65,8 +62,6 @@ def _worker(options: argparse.Namespace) -> int:
 
 
 async def _work(options: argparse.Namespace, grace: float, workflows: list[str]) -> int:
-    from holdfast.runtime.app import open_engine
-
     path = store_path(options)
     stop = stopped_by_signals()
     async with open_engine(path, grace=grace) as engine:
@@ -248,8 +243,6 @@ class StepLog:
 
 def step_text(run: Run, step: Step, spent: Spent | None) -> str:
     """One line: run, step, attempt, time, cost, outcome."""
-    from holdfast.cli.progress import cost_of
-
     cost = cost_of(spent) if spent is not None else ""
     took = output.duration(step.seconds or 0.0)
     name = output.short(step_name(step), 24)
