@@ -28,11 +28,12 @@ from holdfast.loop.plan import StepPlan
 from holdfast.loop.results import AgentResult, AgentStep, Finish, repair_words
 from holdfast.loop.tool_calls import ToolBox, not_run
 from holdfast.loop.tools import AgentTool, maybe_await, tools_of
-from holdfast.runtime.context import write_stream
+from holdfast.runtime.context import patched, write_stream
 
 if TYPE_CHECKING:
     from holdfast.loop.agent import Agent
 
+_STOPS_REPEATS = "holdfast.agent.max_repeats"
 ASKED_AGAIN = 3
 """How often a call is made anew whose process died in the middle of it."""
 _GIVES_UP: dict[str, Finish] = {
@@ -171,7 +172,8 @@ class Cycle:
         if any(stop(self._steps) for stop in self._agent.stop_when):
             return "stop_when"
         repeats = self._agent.repeats
-        if repeats is not None and repeats(self._steps):
+        # Runs recorded before there was this bound went on from here: they replay as they were.
+        if repeats is not None and repeats(self._steps) and patched(_STOPS_REPEATS):
             names = ", ".join(sorted({run.name for run in self._steps[-1].tools}))
             self._error = f"{names}: the same calls had the same results over and over"
             return "repeating"
