@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import start
+from holdfast.cli.run_text import about_runs
 from holdfast.server import schemas, views
+from holdfast.store import opener
 from holdfast.store.sqlite import schema
 
 from . import jobs
@@ -88,6 +90,27 @@ async def test_a_large_runs_record_is_bounded_and_its_sums_are_not(
     assert (totals["input_tokens"], totals["output_tokens"]) == (3 * CALLS, 2 * CALLS)
     assert Decimal(totals["cost_usd"]) * 10**9 == sum(range(CALLS))
     assert totals["cost_is_complete"]
+
+
+async def test_api_pages_command_line_and_agents_tell_the_same_sum(
+    server: Server, large: str
+) -> None:
+    calls, tokens, cost = CALLS, 5 * CALLS, Decimal(sum(range(CALLS))) / 10**9
+    api = (await server.get(f"/api/runs/{large}")).json["totals"]
+    assert (api["calls"], api["input_tokens"] + api["output_tokens"]) == (calls, tokens)
+    page = (await server.get(f"/runs/{large}.json")).json["totals"]
+    (listed,) = (await server.get("/runs.json")).json["runs"]
+    assert (listed["calls"], listed["tokens"]) == (calls, tokens)
+    assert {Decimal(each["cost_usd"]) for each in (api, page, listed)} == {cost}
+    store = Path(server.engine.store.name)
+    about = (await about_runs(store, [large]))[large].as_json()
+    assert (about["calls"], about["tokens"], about["cost"]) == (calls, tokens, float(cost))
+    ledger = opener.ledger(store)
+    try:
+        agents = await ledger.totals([large])
+    finally:
+        ledger.close()
+    assert (agents.calls, agents.tokens, agents.usd) == (calls, tokens, cost)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from typing import Any, Literal, cast
 
 from holdfast.agents.code import evaluate_code
 from holdfast.agents.code.languages import language_named
-from holdfast.agents.models import in_dollars, spent
 from holdfast.agents.repo import repair_repo
 from holdfast.agents.repo.checkout import find_source
 from holdfast.agents.settings import code_settings
@@ -354,7 +353,8 @@ class Batch:
         passed = bool(facts.get("passed"))
         ending = _ENDINGS.get(run.status, "passed" if passed else "not passed")
         children = await list_runs(parent=run.id, limit=1000)
-        cost = await spent([run.id, *(child.id for child in children.runs)])
+        family = (run.id, *(child.id for child in children.runs))
+        totals = await default_gateway().ledger.totals(family)
         return Result(
             line=task.line,
             title=task.title,
@@ -363,8 +363,8 @@ class Batch:
             summary=_summary(run, facts),
             attempts=_attempts(facts),
             seconds=max((run.finished_at or 0.0) - (run.started_at or 0.0), 0.0),
-            tokens=cost.tokens,
-            usd=in_dollars(cost),
+            tokens=totals.tokens,
+            usd=totals.usd,
             again=again,
             value=value,
         )

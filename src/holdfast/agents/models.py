@@ -11,7 +11,6 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, cast
@@ -19,9 +18,6 @@ from typing import Any, cast
 from holdfast.gateway import Gateway
 from holdfast.gateway.providers import why_unusable
 from holdfast.records.calls import NANO, SpendLimit
-from holdfast.session import current_store
-from holdfast.store import opener
-from holdfast.store.inspection import Spent
 
 _HOSTED = {
     "anthropic": "claude-sonnet-4.6",
@@ -78,24 +74,6 @@ async def set_budget(gateway: Gateway, run_id: str, budget: Decimal | None) -> N
     """Let a run spend no more than this, in US dollars, its children included."""
     if budget is not None:
         await gateway.ledger.set_limit(SpendLimit(f"run:{run_id}", usd=int(budget * NANO)))
-
-
-async def spent(runs: Iterable[str]) -> Spent:
-    """What the model calls of these runs came to: the store's sum, however many calls they made."""
-    inspection = opener.inspection(current_store())
-    wanted = tuple(runs)
-    try:
-        found = await inspection.ask(
-            lambda view: [each for run in wanted for each in view.spent_by_step(run).values()]
-        )
-    finally:
-        inspection.close()
-    return sum(found, Spent())
-
-
-def in_dollars(spent: Spent) -> Decimal | None:
-    """What was spent; None if the price of a call is unknown."""
-    return None if spent.unpriced else Decimal(spent.cost) / NANO
 
 
 def _served(base: str) -> list[str]:

@@ -22,7 +22,7 @@ from holdfast.runtime.engine import Engine
 from holdfast.runtime.step_records import steps_of
 from holdfast.session import current_store
 from holdfast.store import opener
-from holdfast.store.inspection import Spent
+from holdfast.store.ledger import CallTotals
 
 PAUSE_SECONDS = 0.05
 """At least so long between two looks, and four times as long as a look takes: a fast run with a
@@ -229,7 +229,7 @@ class Progress(Watcher):
         self._drawn = 0
         self._finished = Finished()
         self._status = ""
-        self._spent: dict[str, Spent] = {}
+        self._spent: dict[str, CallTotals] = {}
 
     async def look(self) -> None:
         """Ask the ledger anew."""
@@ -266,7 +266,7 @@ class Progress(Watcher):
         symbol = SYMBOLS["failed" if wording.failed(step) else step.status]
         head = f" {symbol} {wording.name(step):<{wording.columns}} {duration(took):>8}"
         if wording.costs:
-            spent = self._spent.get(step.key, Spent())
+            spent = self._spent.get(step.key, CallTotals())
             head = f"{head}  {tokens_of(spent):>6}  {cost_of(spent):>7} "
         room = max(width - len(head) - 3, 20)
         return f"{head}  {short(wording.outcome(step), room)}".rstrip()
@@ -284,17 +284,17 @@ class Progress(Watcher):
 # --- tokens and money ---
 
 
-async def spending(run_id: str) -> dict[str, Spent]:
+async def spending(run_id: str) -> dict[str, CallTotals]:
     """What each step of a run spent on models, from the store this process works on."""
     inspection = opener.inspection(current_store())
     try:
-        return await inspection.ask(lambda view: view.spent_by_step(run_id))
+        return await inspection.ask(lambda view: view.call_totals_by_step(run_id))
     finally:
         inspection.close()
 
 
 async def costs(run_id: str) -> str:
     """What a run's model calls came to, all of them: tokens and money."""
-    spent = sum((await spending(run_id)).values(), Spent())
+    spent = sum((await spending(run_id)).values(), CallTotals())
     tokens = tokens_of(spent)
     return " · ".join(word for word in (tokens and f"{tokens} tokens", cost_of(spent)) if word)

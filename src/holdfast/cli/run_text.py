@@ -16,7 +16,8 @@ from holdfast.records.calls import NANO
 from holdfast.records.live import ANSWER, UPDATE
 from holdfast.runtime.step_records import steps_of
 from holdfast.store import opener
-from holdfast.store.inspection import Spent, View
+from holdfast.store.inspection import View
+from holdfast.store.ledger import CallTotals
 
 
 def step_name(step: Step) -> str:
@@ -168,7 +169,7 @@ class About:
 
     words: str
     """The task, or the arguments."""
-    spent: Spent
+    spent: CallTotals
 
     @property
     def cost_text(self) -> str:
@@ -198,7 +199,7 @@ async def about_runs(store: Path, ids: Sequence[str]) -> dict[str, About]:
 
 
 def _about(view: View, run_id: str) -> About:
-    spent = sum(view.spent_by_step(run_id).values(), Spent())
+    spent = view.call_totals(run_id)
     return About(in_words(view.run_input(run_id)), spent)
 
 
@@ -223,14 +224,14 @@ def in_words(raw: bytes | str) -> str:
     return " ".join(" ".join(shown).split())
 
 
-def tokens_of(spent: Spent) -> str:
+def tokens_of(spent: CallTotals) -> str:
     """In thousands; nothing where none were used."""
     return f"{spent.tokens / 1000:.1f}k" if spent.tokens else ""
 
 
-def cost_of(spent: Spent) -> str:
+def cost_of(spent: CallTotals) -> str:
     """In dollars; a price that is not known is said to be, never counted as nothing."""
     known = Decimal(spent.cost) / NANO
     if spent.unpriced:
         return f"${known:.3f}+?" if known else "$?"
-    return f"${known:.3f}" if spent.calls else ""
+    return f"${known:.3f}" if spent.calls > spent.open else ""

@@ -31,7 +31,8 @@ from holdfast.runtime.engine import Engine
 from holdfast.runtime.step_records import steps_of
 from holdfast.session import current_store
 from holdfast.store import opener
-from holdfast.store.inspection import Inspection, Spent
+from holdfast.store.inspection import Inspection
+from holdfast.store.ledger import CallTotals
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -200,7 +201,9 @@ class StepLog:
         run = await self._engine.store.get(run_id) if ended or is_over else None
         if run is None:
             return []
-        spent = await self._inspection.ask(lambda view: view.spent_by_step(run_id)) if ended else {}
+        spent: dict[str, CallTotals] = {}
+        if ended:
+            spent = await self._inspection.ask(lambda view: view.call_totals_by_step(run_id))
         lines = [self._step(run, step, spent.get(step.key)) for step in ended]
         return [*lines, self._end(run)] if is_over else lines
 
@@ -219,7 +222,7 @@ class StepLog:
         ended = [step for step in steps if step.ended_at is not None and step.key in changed]
         return sorted(ended, key=lambda step: step.ended_at or 0.0)
 
-    def _step(self, run: Run, step: Step, spent: Spent | None) -> Tell:
+    def _step(self, run: Run, step: Step, spent: CallTotals | None) -> Tell:
         if self._json:
             shown = {**step.as_json(), "seconds": step.seconds}
             for payload in ("input", "output"):
@@ -241,7 +244,7 @@ class StepLog:
         return lambda: output.note(text)
 
 
-def step_text(run: Run, step: Step, spent: Spent | None) -> str:
+def step_text(run: Run, step: Step, spent: CallTotals | None) -> str:
     """One line: run, step, attempt, time, cost, outcome."""
     cost = cost_of(spent) if spent is not None else ""
     took = output.duration(step.seconds or 0.0)

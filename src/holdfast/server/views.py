@@ -245,11 +245,11 @@ def call_json(call: CallRow) -> dict[str, Any]:
 def totals(sums: Sums) -> dict[str, Any]:
     """What a run did in sum. A call of unknown price makes the cost a lower bound."""
     return {
-        "calls": sums.calls,
+        "calls": sums.calls.calls,
         "sandboxes": sums.sandboxes,
         "commands": sums.commands,
-        "input_tokens": sums.input_tokens,
-        "output_tokens": sums.output_tokens,
-        "cost_usd": dollars(sums.cost),
-        "cost_is_complete": not sums.unpriced,
+        "input_tokens": sums.calls.input_tokens,
+        "output_tokens": sums.calls.output_tokens,
+        "cost_usd": dollars(sums.calls.cost),
+        "cost_is_complete": sums.calls.is_complete,
     }

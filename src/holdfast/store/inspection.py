@@ -20,6 +20,7 @@ from holdfast.records.approvals import Approval, ApprovalStatus
 from holdfast.records.calls import Call, Spend
 from holdfast.records.live import Published
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
+from holdfast.store.ledger import CallTotals
 
 T = TypeVar("T")
 
@@ -69,10 +70,7 @@ class RunRow:
     input: bytes
     """The beginning of its input."""
     doing: Doing | None
-    usd: int
-    """Nanodollars."""
-    tokens: int
-    calls: int
+    totals: CallTotals
 
 
 @dataclass(frozen=True)
@@ -136,12 +134,7 @@ class Sum:
     provider: str
     status: str
     latency: float
-    calls: int
-    cost: int
-    unpriced: int
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
+    totals: CallTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +143,7 @@ class Slice:
 
     index: int
     model: str
-    calls: int
-    cost: int
-    tokens: int
+    totals: CallTotals
 
 
 @dataclass(frozen=True)
@@ -305,36 +296,11 @@ class ActivityPage(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Of everything a run did. Money in nanodollars; a call without a price is not in it."""
+    """Of everything a run did."""
 
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    cost: int
-    unpriced: int
+    calls: CallTotals
     sandboxes: int
     commands: int
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """What the ended model calls of a step came to: nanodollars, and calls without a price."""
-
-    calls: int = 0
-    tokens: int = 0
-    cost: int = 0
-    unpriced: int = 0
-    model: str = ""
-    """One of those that were asked."""
-
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(
-            self.calls + other.calls,
-            self.tokens + other.tokens,
-            self.cost + other.cost,
-            self.unpriced + other.unpriced,
-            self.model or other.model,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +360,8 @@ class View(Protocol):
     def limited_spend(self) -> list[Spend]: ...
     def spent(self, scope: str) -> Spend: ...
     def spent_most(self, kind: str, limit: int) -> list[Spend]: ...
-    def spent_by_step(self, run_id: str) -> dict[str, Spent]: ...
+    def call_totals(self, run_id: str) -> CallTotals: ...
+    def call_totals_by_step(self, run_id: str) -> dict[str, CallTotals]: ...
 
     # what a run's steps did elsewhere
     def activity(self, run_id: str, limit: int) -> Activity: ...

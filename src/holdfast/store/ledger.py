@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import NamedTuple, Protocol
 
-from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
+from holdfast.records.calls import NANO, Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
 
 KEPT_SECONDS = 86400.0
 """How long the sealed reply of a call with a key is kept, unless told otherwise."""
@@ -36,6 +37,53 @@ class Earlier:
     call: Call
     replay: bytes | None
     """Its sealed reply, if it completed and is still kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallTotals:
+    """What model calls came to: the one sum of tokens and money, made by the store.
+
+    `cost` is in nanodollars; what a call of unknown price cost is not in it.
+    """
+
+    calls: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    """Of the input: read from the provider's cache."""
+    output_tokens: int = 0
+    cost: int = 0
+    unpriced: int = 0
+    """Ended calls whose price is unknown."""
+    open: int = 0
+    """Calls in progress: their tokens and cost are not in it yet."""
+    model: str = ""
+    """One of those that were asked."""
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def usd(self) -> Decimal | None:
+        """The cost in US dollars; None if the price of a call is unknown."""
+        return None if self.unpriced else Decimal(self.cost) / NANO
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the cost is that of every call, and not a lower bound."""
+        return not (self.unpriced or self.open)
+
+    def __add__(self, other: CallTotals) -> CallTotals:
+        return CallTotals(
+            self.calls + other.calls,
+            self.input_tokens + other.input_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cost + other.cost,
+            self.unpriced + other.unpriced,
+            self.open + other.open,
+            self.model or other.model,
+        )
 
 
 class Rate(NamedTuple):
@@ -84,6 +132,10 @@ class Ledger(Protocol):
     async def calls(
         self, *, run_id: str | None = None, status: str | None = None, limit: int = 100
     ) -> list[Call]: ...
+
+    async def totals(self, run_ids: Sequence[str]) -> CallTotals:
+        """What all model calls of these runs came to, however many they are."""
+        ...
 
     async def take_turn(self, rates: Sequence[Rate]) -> float: ...
     def give_back(self, rates: Sequence[Rate]) -> None: ...

@@ -115,7 +115,7 @@ def test_rounds_hold_the_steps_of_one_attempt_and_waits_between_them_stand_alone
         StepRecord("0/3", "wait", "approval", 4, 3, ended_at=9, status="completed"),
         StepRecord("0/4", "step", "code", 5, 9, ended_at=10, round=2, status="completed"),
     ]
-    rounds = outline_of(steps, [], 0, 10).rounds
+    rounds = outline_of(steps, [], {}, 0, 10).rounds
     assert [(found.number, len(found.lines), found.status) for found in rounds] == [
         (1, 3, "not passed"),
         (None, 1, "completed"),
@@ -129,7 +129,7 @@ def test_a_long_run_is_drawn_a_page_at_a_time_with_an_overview_of_the_whole() ->
         for n in range(5000)
     ]
     steps[4000].status = "failed"
-    outline = outline_of(steps, [], 0, 5000, first=300, rows=300)
+    outline = outline_of(steps, [], {}, 0, 5000, first=300, rows=300)
     assert (outline.first, outline.last, outline.total) == (300, 600, 5000)
     assert (outline.axis.begin, outline.axis.end) == (300, 599.5)
     assert [found.wrong for found in outline.bins].count(True) == 1

@@ -17,6 +17,7 @@ from holdfast.server.inspector.payloads import SHOWN_TEXT, show
 from holdfast.server.inspector.statistics import by_model, percentile
 from holdfast.server.inspector.transcript import speech_of, story_of
 from holdfast.store.inspection import Payload, Slice, Sum
+from holdfast.store.ledger import CallTotals
 
 
 @pytest.mark.parametrize(
@@ -139,9 +140,9 @@ def test_a_story_compares_code_with_the_last_version_of_the_same_step() -> None:
 
 def test_spend_is_stacked_in_slices_under_a_round_amount() -> None:
     slices = [
-        Slice(0, "a/x", 2, 500_000_000, 10),
-        Slice(0, "b/y", 1, 200_000_000, 5),
-        Slice(3, "a/x", 1, 100_000_000, 5),
+        Slice(0, "a/x", CallTotals(2, cost=500_000_000, output_tokens=10)),
+        Slice(0, "b/y", CallTotals(1, cost=200_000_000, output_tokens=5)),
+        Slice(3, "a/x", CallTotals(1, cost=100_000_000, output_tokens=5)),
     ]
     chart = chart_of(slices, 0, 4 * 3600, 3600)
     assert chart.series == ["a/x", "b/y"]
@@ -160,7 +161,7 @@ def test_a_chart_of_nothing_has_an_axis() -> None:
 
 
 def test_many_models_are_drawn_as_the_largest_and_the_others() -> None:
-    slices = [Slice(0, f"m/{n}", 1, 10**9 * (n + 1), 1) for n in range(9)]
+    slices = [Slice(0, f"m/{n}", CallTotals(1, cost=10**9 * (n + 1))) for n in range(9)]
     assert len(chart_of(slices, 0, 3600, 3600).series) == 6
     assert chart_of(slices, 0, 3600, 3600).series[-1] == "others"
 
@@ -173,12 +174,18 @@ def test_slices_are_of_a_round_width() -> None:
 
 def test_percentiles_are_of_the_calls_that_succeeded() -> None:
     sums = [
-        Sum("a/x", "a", "completed", 1.0, 90, 9, 0, 90, 9, 9),
-        Sum("a/x", "a", "completed", 8.0, 10, 1, 0, 10, 1, 1),
-        Sum("a/x", "", "failed", 60.0, 5, 0, 0, 0, 0, 0),
+        Sum("a/x", "a", "completed", 1.0, CallTotals(90, 90, 9, 9, 9, 0)),
+        Sum("a/x", "a", "completed", 8.0, CallTotals(10, 10, 1, 1, 1, 0)),
+        Sum("a/x", "", "failed", 60.0, CallTotals(5, 0, 0, 0, 0, 0)),
     ]
     (line,) = by_model(sums)
-    assert (line.calls, line.errors, line.p50, line.p95, line.cost) == (105, 5, 1.0, 8.0, 10)
+    assert (line.totals.calls, line.errors, line.p50, line.p95, line.totals.cost) == (
+        105,
+        5,
+        1.0,
+        8.0,
+        10,
+    )
     assert percentile({}, 0.5) is None
     assert percentile({2.0: 1}, 0.95) == 2.0
 

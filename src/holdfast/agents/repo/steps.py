@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from holdfast.agents import prompts
-from holdfast.agents.models import NONE_USABLE, choose, in_dollars, set_budget, spent
+from holdfast.agents.models import NONE_USABLE, choose, set_budget
 from holdfast.agents.repo import checkout, verdict, workspace
 from holdfast.agents.repo.records import (
     Base,
@@ -114,8 +114,8 @@ async def join_budget(parent: str) -> None:
 @step(retries=2, timeout="5m")
 async def add_up(runs: tuple[str, ...]) -> Spent:
     """What the model calls of these runs came to."""
-    found = await spent(runs)
-    return Spent(in_dollars(found), found.tokens, found.calls)
+    totals = await default_gateway().ledger.totals(runs)
+    return Spent(totals.usd, totals.tokens, totals.calls)
 
 
 @step(retries=2, timeout="5m")

@@ -68,14 +68,14 @@ def chart_of(slices: Sequence[Slice], begin: float, end: float, width: float) ->
     chart = Chart()
     by_model: dict[str, int] = {}
     for each in slices:
-        by_model[each.model] = by_model.get(each.model, 0) + each.cost
+        by_model[each.model] = by_model.get(each.model, 0) + each.totals.cost
     ranked = sorted(by_model, key=lambda model: (-by_model[model], model))
     chart.series = ranked if len(ranked) <= SERIES else [*ranked[: SERIES - 1], OTHERS]
     series = {model: min(place, len(chart.series) - 1) for place, model in enumerate(ranked)}
     columns: dict[int, dict[int, int]] = {}
     for each in slices:
         column = columns.setdefault(min(each.index, count - 1), {})
-        column[series[each.model]] = column.get(series[each.model], 0) + each.cost
+        column[series[each.model]] = column.get(series[each.model], 0) + each.totals.cost
     top = _ceiling(max((sum(column.values()) for column in columns.values()), default=0))
     share = 100 / count
     for index, column in sorted(columns.items()):
@@ -99,10 +99,15 @@ def chart_of(slices: Sequence[Slice], begin: float, end: float, width: float) ->
                 )
             )
     chart.rows = [
-        (_moment(begin + each.index * width, width), each.model, each.calls, each.cost)
+        (
+            _moment(begin + each.index * width, width),
+            each.model,
+            each.totals.calls,
+            each.totals.cost,
+        )
         for each in sorted(slices, key=lambda found: (found.index, found.model))
     ]
-    chart.total = sum(each.cost for each in slices)
+    chart.total = sum(each.totals.cost for each in slices)
     chart.down = [Tick(round(100 - 25 * part, 3), _amount(top * part // 4)) for part in range(5)]
     every = max(1, -(-count // 8))
     chart.along = [

@@ -99,8 +99,8 @@ async def models_page(request: Request) -> Page:
                 {
                     "at": begin + s.index * width,
                     "model": s.model,
-                    "calls": s.calls,
-                    "cost_usd": views.dollars(s.cost),
+                    "calls": s.totals.calls,
+                    "cost_usd": views.dollars(s.totals.cost),
                 }
                 for s in slices
             ],
@@ -123,13 +123,13 @@ def _line_json(line: statistics.ModelLine) -> dict[str, Any]:
     return {
         "model": line.model,
         "provider": line.provider or None,
-        "calls": line.calls,
+        "calls": line.totals.calls,
         "errors": line.errors,
-        "input_tokens": line.input_tokens,
-        "cached_tokens": line.cached_tokens,
-        "output_tokens": line.output_tokens,
-        "cost_usd": views.dollars(line.cost),
-        "unpriced_calls": line.unpriced,
+        "input_tokens": line.totals.input_tokens,
+        "cached_tokens": line.totals.cached_tokens,
+        "output_tokens": line.totals.output_tokens,
+        "cost_usd": views.dollars(line.totals.cost),
+        "unpriced_calls": line.totals.unpriced,
         "p50_seconds": line.p50,
         "p95_seconds": line.p95,
     }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.runtime.step_records import StepRecord
 from holdfast.server.inspector.timeline import Axis, Piece, Stretch, axis_of, busy_seconds
 from holdfast.store.inspection import CallRow
+from holdfast.store.ledger import CallTotals
 
 ROWS = 300
 """Rows on one page of a timeline."""
@@ -109,6 +110,7 @@ def busy_spans(steps: Sequence[StepRecord], now: float) -> list[tuple[float, flo
 def outline_of(
     steps: Sequence[StepRecord],
     calls: Sequence[CallRow],
+    totals: Mapping[str, CallTotals],
     begin: float,
     end: float,
     first: int = 0,
@@ -123,7 +125,10 @@ def outline_of(
     by_step: dict[str, list[CallRow]] = {}
     for call in calls:
         by_step.setdefault(call.step_key or "", []).append(call)
-    lines = [_line(step, by_step.get(step.key, []), axis, end) for step in shown]
+    lines = [
+        _line(step, by_step.get(step.key, []), totals.get(step.key, CallTotals()), axis, end)
+        for step in shown
+    ]
     outline = Outline(axis, _rounds(lines, axis, end), first, len(steps))
     if not all_shown:
         _overview(outline, steps, shown, end)
@@ -135,7 +140,9 @@ def _extent(steps: Sequence[StepRecord], now: float) -> tuple[float, float]:
     return min(step.started_at for step in steps), max(ends)
 
 
-def _line(step: StepRecord, calls: Sequence[CallRow], axis: Axis, now: float) -> Line:
+def _line(
+    step: StepRecord, calls: Sequence[CallRow], totals: CallTotals, axis: Axis, now: float
+) -> Line:
     end = now if step.ended_at is None else step.ended_at
     pieces: list[Piece] = []
     marks: list[Mark] = []
@@ -155,15 +162,14 @@ def _line(step: StepRecord, calls: Sequence[CallRow], axis: Axis, now: float) ->
         if call.first_token is not None:
             at = call.started_at + call.first_token
             marks.append(Mark(axis.place(at), "token", "first token"))
-    costs = [call.cost for call in calls if call.cost is not None]
     return Line(
         step,
         pieces,
         marks,
         [] if step.busy else axis.folds_within(step.started_at, end),
-        sum(call.tokens for call in calls),
-        sum(costs) if costs else None,
-        len(calls),
+        totals.tokens,
+        totals.cost if totals.calls > totals.unpriced + totals.open else None,
+        totals.calls,
         end - step.started_at,
         min(step.key.partition("/")[0].count("."), 4),
     )

@@ -67,7 +67,9 @@ async def timeline_page(request: Request) -> Page:
         shown_steps = [step for step in loaded.steps if step.key == kept or not is_inner(step)]
     chosen = whole(request, "from", -1, 0, max(len(shown_steps) - 1, 0))
     first = _first_row(shown_steps, panel, chosen)
-    drawn = outline.outline_of(shown_steps, loaded.calls, loaded.begin, loaded.end(now), first)
+    drawn = outline.outline_of(
+        shown_steps, loaded.calls, loaded.step_totals, loaded.begin, loaded.end(now), first
+    )
     rows = [line.step for line in drawn.lines]
     texts = await inspection(request).ask(
         lambda view: told_apart(view, loaded.run.id, rows, masked)

@@ -13,6 +13,7 @@ from holdfast.records.live import Published
 from holdfast.runtime.step_records import StepRecord, error_of, records_of
 from holdfast.server.inspector import outline, steps
 from holdfast.store.inspection import CallRow, JournalRow, Sums, View
+from holdfast.store.ledger import CallTotals
 
 APPROVALS = 20
 
@@ -26,6 +27,8 @@ class Loaded:
     steps: list[StepRecord]
     calls: list[CallRow]
     sums: Sums
+    step_totals: dict[str, CallTotals]
+    """What the model calls of each step came to, by its key."""
     approvals: list[Approval]
     """What it waits for somebody to decide."""
     published: list[Published]
@@ -76,10 +79,10 @@ class Loaded:
             "seconds": max(self.end(now) - started, 0.0),
             "busy": outline.worked(self.steps, self.end(now)),
             "steps": len(self.steps),
-            "calls": self.sums.calls,
-            "tokens": self.sums.input_tokens + self.sums.output_tokens,
-            "cost": self.sums.cost,
-            "unpriced": self.sums.unpriced,
+            "calls": self.sums.calls.calls,
+            "tokens": self.sums.calls.tokens,
+            "cost": self.sums.calls.cost,
+            "unpriced": self.sums.calls.unpriced,
         }
 
 
@@ -95,6 +98,7 @@ def load(view: View, run_id: str) -> Loaded:
         records_of(journal),
         view.calls_of_run(run_id),
         view.activity_sums(run_id),
+        view.call_totals_by_step(run_id),
         view.approvals("pending", run_id, APPROVALS, None, time.time()),
         view.published(run_id),
         view.log_end(),

@@ -158,7 +158,7 @@ def row_json(row: RunRow) -> dict[str, Any]:
         "doing": None
         if doing is None
         else {"name": doing.name, "since": doing.since, "attempt": doing.attempt},
-        "tokens": row.tokens,
-        "cost_usd": views.dollars(row.usd),
-        "calls": row.calls,
+        "tokens": row.totals.tokens,
+        "cost_usd": views.dollars(row.totals.cost),
+        "calls": row.totals.calls,
     }

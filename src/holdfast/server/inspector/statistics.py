@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.store.inspection import Sum
+from holdfast.store.ledger import CallTotals
 
 GOOD = "completed"
 UNDER_WAY = "started"
@@ -17,15 +18,8 @@ class ModelLine:
 
     model: str
     provider: str
-    calls: int = 0
+    totals: CallTotals = field(default_factory=CallTotals)
     errors: int = 0
-    under_way: int = 0
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    cost: int = 0
-    unpriced: int = 0
-    """Completed calls whose price is unknown: the cost is at least this."""
     p50: float | None = None
     p95: float | None = None
     latencies: dict[float, int] = field(default_factory=dict[float, int], repr=False)
@@ -41,7 +35,9 @@ def by_model(sums: Sequence[Sum]) -> list[ModelLine]:
     _give_errors_a_home(lines)
     for line in lines.values():
         line.p50, line.p95 = percentile(line.latencies, 0.5), percentile(line.latencies, 0.95)
-    return sorted(lines.values(), key=lambda line: (-line.cost, -line.calls, line.model))
+    return sorted(
+        lines.values(), key=lambda line: (-line.totals.cost, -line.totals.calls, line.model)
+    )
 
 
 def _give_errors_a_home(lines: dict[tuple[str, str], ModelLine]) -> None:
@@ -50,14 +46,8 @@ def _give_errors_a_home(lines: dict[tuple[str, str], ModelLine]) -> None:
         home = lines.get((model, model.partition("/")[0]))
         if provider == "" and home is not None:
             lost = lines.pop((model, provider))
-            home.calls += lost.calls
+            home.totals += lost.totals
             home.errors += lost.errors
-            home.under_way += lost.under_way
-            home.input_tokens += lost.input_tokens
-            home.cached_tokens += lost.cached_tokens
-            home.output_tokens += lost.output_tokens
-            home.cost += lost.cost
-            home.unpriced += lost.unpriced
 
 
 def in_all(sums: Sequence[Sum]) -> ModelLine:
@@ -70,19 +60,11 @@ def in_all(sums: Sequence[Sum]) -> ModelLine:
 
 
 def _add(line: ModelLine, each: Sum) -> None:
-    line.calls += each.calls
-    if each.status == UNDER_WAY:
-        line.under_way += each.calls
-        return
-    if each.status != GOOD:
-        line.errors += each.calls
-    else:
-        line.latencies[each.latency] = line.latencies.get(each.latency, 0) + each.calls
-    line.input_tokens += each.input_tokens
-    line.cached_tokens += each.cached_tokens
-    line.output_tokens += each.output_tokens
-    line.cost += each.cost
-    line.unpriced += each.unpriced
+    line.totals += each.totals
+    if each.status == GOOD:
+        line.latencies[each.latency] = line.latencies.get(each.latency, 0) + each.totals.calls
+    elif each.status != UNDER_WAY:
+        line.errors += each.totals.calls
 
 
 def percentile(counts: dict[float, int], part: float) -> float | None:

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from holdfast.errors import UsageError
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
-from holdfast.store.inspection import Activity, ActivityPage, CallRow, Spent, Sums
+from holdfast.store.inspection import Activity, ActivityPage, CallRow, Sums
 from holdfast.store.sqlite import call_views as calls_in
-from holdfast.store.sqlite import sandbox_rows
+from holdfast.store.sqlite import ledger_rows, sandbox_rows
 
 T = TypeVar("T")
 
@@ -32,16 +32,6 @@ ORDER BY started_at, id LIMIT ?
 CALL_AT = "SELECT started_at FROM calls WHERE run_id = ? AND id = ?"
 SANDBOX_AT = "SELECT created_at FROM sandboxes WHERE run_id = ? AND id = ?"
 COMMAND_AT = "SELECT started_at FROM commands WHERE run_id = ? AND id = ?"
-SUMS = """
-SELECT count(*), coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0),
-  coalesce(sum(cost), 0), coalesce(sum(cost IS NULL), 0)
-FROM calls WHERE run_id = ?
-"""
-BY_STEP = """
-SELECT coalesce(step_key, ''), count(*), coalesce(sum(input_tokens + output_tokens), 0),
-  coalesce(sum(cost), 0), coalesce(sum(cost IS NULL), 0), max(model)
-FROM calls WHERE run_id = ? AND status <> 'started' GROUP BY 1
-"""
 SANDBOXES_OF = "SELECT count(*) FROM sandboxes WHERE run_id = ?"
 COMMANDS_OF = "SELECT count(*) FROM commands WHERE run_id = ?"
 
@@ -58,17 +48,10 @@ def of_run(connection: sqlite3.Connection, run_id: str, limit: int) -> Activity:
 
 def sums(connection: sqlite3.Connection, run_id: str) -> Sums:
     """What a run's calls came to, and how much else there is."""
-    of_calls = connection.execute(SUMS, (run_id,)).fetchone()
     others = [
         connection.execute(sql, (run_id,)).fetchone()[0] for sql in (SANDBOXES_OF, COMMANDS_OF)
     ]
-    return Sums(*of_calls, *others)
-
-
-def spent_by_step(connection: sqlite3.Connection, run_id: str) -> dict[str, Spent]:
-    """What each step of a run spent on models, however many calls it made."""
-    rows = connection.execute(BY_STEP, (run_id,))
-    return {key: Spent(*numbers) for key, *numbers in rows}
+    return Sums(ledger_rows.totals(connection, run_id), *others)
 
 
 def calls(

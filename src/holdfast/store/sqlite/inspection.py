@@ -26,19 +26,20 @@ from holdfast.store.inspection import (
     SandboxDetail,
     SandboxList,
     Slice,
-    Spent,
     StepWork,
     StoreState,
     Sum,
     Sums,
     View,
 )
+from holdfast.store.ledger import CallTotals
 from holdfast.store.sqlite import (
     activity,
     approvals,
     call_views,
     changes,
     journal_views,
+    ledger_rows,
     queries,
     run_views,
     sandbox_views,
@@ -160,8 +161,11 @@ class SqliteView:
     def spent_most(self, kind: str, limit: int) -> list[Spend]:
         return call_views.spent_most(self._connection, kind, limit)
 
-    def spent_by_step(self, run_id: str) -> dict[str, Spent]:
-        return activity.spent_by_step(self._connection, run_id)
+    def call_totals(self, run_id: str) -> CallTotals:
+        return ledger_rows.totals(self._connection, run_id)
+
+    def call_totals_by_step(self, run_id: str) -> dict[str, CallTotals]:
+        return ledger_rows.totals_by_step(self._connection, run_id)
 
     # --- what a run's steps did elsewhere ---
 

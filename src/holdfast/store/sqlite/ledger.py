@@ -20,7 +20,7 @@ from typing import TypeVar
 from holdfast.errors import BudgetExceeded, HoldfastError, StoreError
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
 from holdfast.store.base import Change
-from holdfast.store.ledger import KEPT_SECONDS, Begun, Earlier, Rate
+from holdfast.store.ledger import KEPT_SECONDS, Begun, CallTotals, Earlier, Rate
 from holdfast.store.sqlite import ledger_rows, ledger_spend
 from holdfast.store.sqlite.database import MEMORY, Database, Result, Transaction
 from holdfast.store.sqlite.ledger_rows import Hold
@@ -335,6 +335,12 @@ class SqliteLedger:
     ) -> list[Call]:
         """The latest calls first, of one run or of all."""
         return await self._read_after_ends(lambda c: ledger_rows.latest(c, run_id, status, limit))
+
+    async def totals(self, run_ids: Sequence[str]) -> CallTotals:
+        """What all model calls of these runs came to, however many they are."""
+        return await self._read_after_ends(
+            lambda c: sum((ledger_rows.totals(c, run_id) for run_id in run_ids), CallTotals())
+        )
 
     async def spend(self, scope: str) -> Spend:
         """What a scope has spent, holds, and may spend."""

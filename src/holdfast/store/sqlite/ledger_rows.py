@@ -17,6 +17,7 @@ from holdfast import json_text
 from holdfast.errors import CallMismatch
 from holdfast.json_text import joined
 from holdfast.records.calls import Call, CallEnd, CallStart, CallStatus, ProviderAttempt, VirtualKey
+from holdfast.store.ledger import CallTotals
 
 _INSERT = """
 INSERT INTO calls (id, status, key, request_hash, owner, model, format, run_id, workflow, step,
@@ -45,6 +46,14 @@ SELECT * FROM calls WHERE (? IS NULL OR run_id = ?) AND (? IS NULL OR status = ?
 ORDER BY started_at DESC, id DESC LIMIT ?
 """
 
+
+TOTALS = """count(*), coalesce(sum(input_tokens), 0), coalesce(sum(cached_tokens), 0),
+  coalesce(sum(output_tokens), 0), coalesce(sum(cost), 0),
+  coalesce(sum(cost IS NULL AND status <> 'started'), 0), coalesce(sum(status = 'started'), 0),
+  coalesce(max(model), '')"""
+"""The columns of `CallTotals`: whoever sums up calls does it by these."""
+_OF_RUN = f"SELECT {TOTALS} FROM calls WHERE run_id = ?"  # noqa: S608
+_BY_STEP = f"SELECT coalesce(step_key, ''), {TOTALS} FROM calls WHERE run_id = ? GROUP BY 1"  # noqa: S608
 
 _UNSTORABLE = (
     OverflowError, UnicodeEncodeError, sqlite3.ProgrammingError, sqlite3.InterfaceError,
@@ -114,6 +123,16 @@ def _storable(value: object) -> object:
     if isinstance(value, int):
         return max(min(value, _MOST), -_MOST)
     return joined(str(value))[:_LONGEST]
+
+
+def totals(connection: sqlite3.Connection, run_id: str) -> CallTotals:
+    """What all calls of a run came to."""
+    return CallTotals(*connection.execute(_OF_RUN, (run_id,)).fetchone())
+
+
+def totals_by_step(connection: sqlite3.Connection, run_id: str) -> dict[str, CallTotals]:
+    """The same for each step of a run, by its key."""
+    return {key: CallTotals(*sums) for key, *sums in connection.execute(_BY_STEP, (run_id,))}
 
 
 def lose(connection: sqlite3.Connection, call_id: str, usd: int, tokens: int) -> None:

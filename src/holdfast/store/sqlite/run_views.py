@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.ids import new_id
 from holdfast.records import COMMANDS, COMPLETIONS, STEP_CANCELLED, STEP_RETRYING, Run
 from holdfast.store.inspection import COUNTED, Doing, RunPage, RunQuery, RunRow
-from holdfast.store.sqlite import queries
+from holdfast.store.sqlite import ledger_rows, queries
 from holdfast.store.sqlite.queries import last_log, marks
 
 SEARCHED = 50_000
@@ -24,7 +24,6 @@ INPUT = """
 SELECT substr(coalesce(e.value, b.data), 1, 2000) FROM events e
 LEFT JOIN blobs b ON b.run_id = e.run_id AND b.hash = e.blob WHERE e.run_id = ? AND e.seq = 1
 """
-SPEND = "SELECT usd, tokens, calls FROM spend WHERE scope = ?"
 LATEST = "SELECT type, key, at, meta FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT ?"
 COUNTS = "SELECT workflow, status, runs FROM run_counts WHERE runs > 0"
 NTH_BELOW = "SELECT id FROM runs WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?"
@@ -76,9 +75,9 @@ def counts(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
 
 def run_row(connection: sqlite3.Connection, run: Run) -> RunRow:
     """A run with what the list says of it."""
-    usd, tokens, calls = connection.execute(SPEND, (f"run:{run.id}",)).fetchone() or (0, 0, 0)
     doing = None if run.ended else doing_now(connection, run.id)
-    return RunRow(run, run_input(connection, run.id), doing, usd, tokens, calls)
+    totals = ledger_rows.totals(connection, run.id)
+    return RunRow(run, run_input(connection, run.id), doing, totals)
 
 
 def run_input(connection: sqlite3.Connection, run_id: str) -> bytes:

@@ -144,12 +144,13 @@ class InspectionConformance(Conformance):
             event(5, STEP_RETRYING, "0/2", attempt=1, error={}, next_at=0),
         )
         await begin(calls, call_start(run_id="run_1"), scopes=["run:run_1"])
-        await calls.finish("call_1", call_end(charge=7, charge_tokens=3))
+        await calls.finish("call_1", call_end(cost=5, output_tokens=3, charge=7, charge_tokens=4))
         page = await inspection.ask(lambda v: v.run_page(RunQuery(), 5))
         [row] = page.rows
         assert row.doing is not None
         assert (row.doing.name, row.doing.attempt, row.doing.since) == ("ship", 2, 4.0)
-        assert (row.input, row.usd, row.tokens, row.calls) == (b'{"item": "apple"}', 7, 3, 1)
+        assert row.input == b'{"item": "apple"}'
+        assert (row.totals.cost, row.totals.tokens, row.totals.calls) == (5, 3, 1)
         await append(store, claim, event(6, STEP_COMPLETED, "0/2", b"1"))
         page = await inspection.ask(lambda v: v.run_page(RunQuery(), 5))
         assert page.rows[0].doing is None
@@ -252,13 +253,14 @@ class InspectionConformance(Conformance):
         assert [row.id for row in of_run] == [f"call_{n}" for n in range(10)]
         assert await inspection.ask(lambda v: v.first_call()) == 1000.0
         sums = await inspection.ask(lambda v: v.call_sums(1010.0))
-        assert sum(each.calls for each in sums) == 9
-        assert sum(each.unpriced for each in sums) == 1
-        assert sum(each.cost for each in sums) == 7000
-        assert {each.latency for each in sums if each.calls} >= {1.5, 4.5}
+        assert sum(each.totals.calls for each in sums) == 9
+        assert sum(each.totals.unpriced for each in sums) == 1
+        assert sum(each.totals.open for each in sums) == 1
+        assert sum(each.totals.cost for each in sums) == 7000
+        assert {each.latency for each in sums if each.totals.calls} >= {1.5, 4.5}
         slices = await inspection.ask(lambda v: v.calls_over_time(1000.0, 30.0))
-        assert {(s.index, s.model): s.calls for s in slices}[0, "b/y"] == 2
-        assert sum(each.tokens for each in slices) == 990
+        assert {(s.index, s.model): s.totals.calls for s in slices}[0, "b/y"] == 2
+        assert sum(each.totals.tokens for each in slices) == 990
 
     async def test_what_was_spent_is_shown_by_scope_step_and_run(
         self, store: Store, inspection: Inspection, calls: Ledger
@@ -279,11 +281,13 @@ class InspectionConformance(Conformance):
         assert (await inspection.ask(lambda v: v.spent("run:9"))).usd == 0
         most = await inspection.ask(lambda v: v.spent_most("run", 1))
         assert [each.scope for each in most] == ["run:1"]
-        by_step = await inspection.ask(lambda v: v.spent_by_step("run_1"))
+        by_step = await inspection.ask(lambda v: v.call_totals_by_step("run_1"))
         assert (by_step["0/0"].calls, by_step["0/0"].cost, by_step["0/0"].unpriced) == (3, 20, 1)
         assert (by_step["0/1"].tokens, by_step["0/1"].model) == (3, "p/m")
         sums = await inspection.ask(lambda v: v.activity_sums("run_1"))
-        assert (sums.calls, sums.cost, sums.unpriced, sums.input_tokens) == (4, 30, 1, 8)
+        assert sums.calls == await inspection.ask(lambda v: v.call_totals("run_1"))
+        assert (sums.calls.calls, sums.calls.cost, sums.calls.unpriced) == (4, 30, 1)
+        assert sums.calls.input_tokens == 8
 
     # --- what a run did elsewhere ---
 

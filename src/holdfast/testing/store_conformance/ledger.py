@@ -15,7 +15,7 @@ from holdfast.errors import BudgetExceeded, CallMismatch, Refused, StoreError
 from holdfast.records import RUN_COMPLETED
 from holdfast.records.calls import ProviderAttempt, SpendLimit, VirtualKey
 from holdfast.store.base import Store
-from holdfast.store.ledger import Begun, Earlier, Ledger, Rate
+from holdfast.store.ledger import Begun, CallTotals, Earlier, Ledger, Rate
 from holdfast.store.parts import StoreParts
 from holdfast.testing.store_conformance.records import (
     Conformance,
@@ -97,6 +97,26 @@ class LedgerConformance(Conformance):
         assert (await ledger.spend("run:r")).usd == 30
         call = await ledger.call("call_1")
         assert call is not None and call.status == "completed"
+
+    async def test_the_calls_of_runs_are_summed_up_however_many_they_are(
+        self, ledger: Ledger
+    ) -> None:
+        for n in range(2500):
+            start = call_start(f"call_{n}", run_id=f"run_{n % 2}")
+            await begin(ledger, start, scopes=[], durable=False)
+            told = call_end(input_tokens=3, cached_tokens=1, output_tokens=2, cost=n, charge=n + 7)
+            await ledger.finish(f"call_{n}", told, durable=False)
+        await begin(ledger, call_start("call_open", run_id="run_0"))
+        both = await ledger.totals(["run_0", "run_1"])
+        assert (both.calls, both.open, both.unpriced, both.is_complete) == (2501, 1, 0, False)
+        assert (both.input_tokens, both.cached_tokens, both.output_tokens) == (7500, 2500, 5000)
+        assert (both.tokens, both.cost, both.model) == (12_500, sum(range(2500)), "p/m")
+        one = await ledger.totals(["run_1"])
+        assert (one.calls, one.usd, one.is_complete) == (1250, Decimal(one.cost) / 10**9, True)
+        await ledger.finish("call_open", call_end(cost=None, output_tokens=1))
+        part = await ledger.totals(["run_0"])
+        assert (part.calls, part.open, part.unpriced, part.usd) == (1251, 0, 1, None)
+        assert await ledger.totals(["run_none"]) == await ledger.totals([]) == CallTotals()
 
     async def test_an_unknown_cost_stays_unknown(self, ledger: Ledger) -> None:
         await begin(ledger, call_start(), usd=None)
