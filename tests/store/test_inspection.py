@@ -193,12 +193,12 @@ def test_what_is_summed_up_about_calls_is_read_from_the_index_alone(seed: Seed) 
     plan = seed.connection.execute("EXPLAIN QUERY PLAN " + call_views.SUMS, (0,)).fetchall()
     assert "COVERING INDEX calls_summed" in str(plan)
     found = call_views.sums(seed.connection, seed.now - 100)
-    assert sum(each.calls for each in found) == 50
-    assert sum(each.unpriced for each in found) == 1
-    assert sum(each.cost for each in found) == 49_000_000
+    assert sum(each.totals.calls for each in found) == 50
+    assert sum(each.totals.unpriced for each in found) == 1
+    assert sum(each.totals.cost for each in found) == 49_000_000
     slices = call_views.over_time(seed.connection, seed.now - 60, 30)
     assert {each.index for each in slices} == {0, 1, 2}
-    assert sum(each.calls for each in slices) == 50
+    assert sum(each.totals.calls for each in slices) == 50
 
 
 async def test_a_question_cannot_write_and_sees_one_moment(seed: Seed) -> None:
