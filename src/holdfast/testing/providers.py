@@ -14,10 +14,11 @@ import json
 import struct
 import threading
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format
@@ -34,9 +35,6 @@ from holdfast.gateway.scripted import (
     as_completion,
     in_pieces,
 )
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,41 +109,55 @@ class FakeProvider:
         self._thread.join()
 
     def _serve(self) -> None:
-        asyncio.run(self._run())
+        asyncio.run(self._run())  # which cancels the connections that are left
 
     async def _run(self) -> None:
-        from aiohttp import web
-
-        app = web.Application(client_max_size=2**26)
-        for format in FORMATS.values():
-            app.router.add_post(f"/v1{format.path}", self._handler(format))
-        app.router.add_get("/v1/models", self._list)
-        app.router.add_post("/v1/embeddings", self._embed)
-        app.router.add_post("/v1/messages/count_tokens", self._count)
-        runner = web.AppRunner(app, shutdown_timeout=0.2)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(self._connection, "127.0.0.1", 0, backlog=1024)
+        self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
-        await runner.cleanup()
+        server.close()
 
-    async def _list(self, request: web.Request) -> web.Response:
-        from aiohttp import web
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the requests of one connection, one after the other."""
+        try:
+            while (request := await _read_request(reader, writer)) is not None:
+                await self._answer(request, _Response(writer))
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the client had enough
+        except asyncio.CancelledError:  # the fake is closed, whatever is left to send
+            writer.transport.abort()
+        finally:
+            writer.close()
 
-        if self._key is not None and not self._allowed(request):
-            return _failure(FORMATS["chat"], 401, f"no such key: {_shown_key(request)}")
+    async def _answer(self, request: _HttpRequest, response: _Response) -> None:
+        known: dict[tuple[str, str], Callable[[_HttpRequest, _Response], Awaitable[None]]] = {
+            ("GET", "/v1/models"): self._list,
+            ("POST", "/v1/embeddings"): self._embed,
+            ("POST", "/v1/messages/count_tokens"): self._count,
+        }
+        handle = known.get((request.method, request.path))
+        format = _PATHS.get(request.path)
+        if handle is not None:
+            await handle(request, response)
+        elif format is not None and request.method == "POST":
+            await self._converse(format, request, response)
+        else:
+            await _fail(response, FORMATS["chat"], 404, f"{request.method} {request.path}")
+
+    async def _list(self, request: _HttpRequest, response: _Response) -> None:
+        if not await self._allowed(FORMATS["chat"], request, response):
+            return
         data = [{"id": name, "object": "model", "owned_by": "fake"} for name in self.models]
-        return web.json_response({"object": "list", "data": data})
+        await response.whole(dumps({"object": "list", "data": data}))
 
-    async def _embed(self, request: web.Request) -> web.Response:
+    async def _embed(self, request: _HttpRequest, response: _Response) -> None:
         """Vectors of the right shape: a text's bytes, so that equal texts have equal ones."""
-        body = await request.json()
-        self.received.append(Received("chat", dict(request.headers), body))
-        if self._key is not None and not self._allowed(request):
-            return _failure(FORMATS["chat"], 401, f"no such key: {_shown_key(request)}")
+        body = json.loads(request.body)
+        self.received.append(Received("chat", request.headers, body))
+        if not await self._allowed(FORMATS["chat"], request, response):
+            return
         given = body["input"] if isinstance(body["input"], list) else [body["input"]]
         data: list[dict[str, Any]] = []
         for index, text in enumerate(given):
@@ -157,42 +169,46 @@ class FakeProvider:
         tokens = sum(estimate(len(str(text).encode())) for text in given)
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         model = body["model"]
-        return _json(dumps({"object": "list", "data": data, "model": model, "usage": usage}))
+        await response.whole(
+            dumps({"object": "list", "data": data, "model": model, "usage": usage})
+        )
 
-    async def _count(self, request: web.Request) -> web.Response:
-        raw = await request.read()
-        self.received.append(Received("anthropic", dict(request.headers), json.loads(raw)))
-        if self._key is not None and not self._allowed(request):
-            return _failure(FORMATS["anthropic"], 401, f"no such key: {_shown_key(request)}")
-        return _json(dumps({"input_tokens": estimate(len(raw))}))
+    async def _count(self, request: _HttpRequest, response: _Response) -> None:
+        self.received.append(Received("anthropic", request.headers, json.loads(request.body)))
+        if await self._allowed(FORMATS["anthropic"], request, response):
+            await response.whole(dumps({"input_tokens": estimate(len(request.body))}))
 
-    def _handler(self, format: Format) -> Callable[[web.Request], Any]:
-        async def handle(request: web.Request) -> web.StreamResponse:
-            raw = await request.read()
-            body = json.loads(raw)
-            self.received.append(Received(format.name, dict(request.headers), body))
-            if self._key is not None and not self._allowed(request):
-                return _failure(format, 401, f"no such key: {_shown_key(request)}")
-            try:
-                asked = format.decode_request(body)
-            except WireError as error:
-                return _failure(format, 400, str(error))
-            answer: Any = await self._model.answer(asked)
-            if isinstance(answer, Raw):
-                return await _send_raw(request, answer)
-            if isinstance(answer, Fail):
-                return await _send_failure(request, format, asked, answer)
-            if asked.stream:
-                return await _send_stream(request, format, asked, answer)
+    async def _converse(self, format: Format, request: _HttpRequest, response: _Response) -> None:
+        body = json.loads(request.body)
+        self.received.append(Received(format.name, request.headers, body))
+        if not await self._allowed(format, request, response):
+            return
+        try:
+            asked = format.decode_request(body)
+        except WireError as error:
+            await _fail(response, format, 400, str(error))
+            return
+        answer: Any = await self._model.answer(asked)
+        if isinstance(answer, Raw):
+            await _send_raw(response, answer)
+        elif isinstance(answer, Fail):
+            await _send_failure(response, format, asked, answer)
+        elif asked.stream:
+            await _send_stream(response, format, asked, answer)
+        else:
             completion = as_completion(answer, asked)
             if isinstance(answer, Say) and answer.delay:
                 await asyncio.sleep(answer.delay * len(in_pieces(completion, answer.chunk)))
-            return _json(dumps(format.encode_reply(completion, asked)))
+            await response.whole(dumps(format.encode_reply(completion, asked)))
 
-        return handle
+    async def _allowed(self, format: Format, request: _HttpRequest, response: _Response) -> bool:
+        if self._key is None or request.key == self._key:
+            return True
+        await _fail(response, format, 401, f"no such key: {request.key}")
+        return False
 
-    def _allowed(self, request: web.Request) -> bool:
-        return _shown_key(request) == self._key
+
+_PATHS: dict[str, Format] = {f"/v1{format.path}": format for format in FORMATS.values()}
 
 
 def _as_script(script: FakeScript) -> Any:
@@ -200,50 +216,117 @@ def _as_script(script: FakeScript) -> Any:
     return found
 
 
-def _shown_key(request: web.Request) -> str:
-    bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    return bearer or request.headers.get("x-api-key", "") or request.headers.get("api-key", "")
+# --- HTTP/1.1, as much as clients of providers speak, and bytes that no library would send ---
 
 
-def _json(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    from aiohttp import web
+@dataclass(frozen=True, slots=True)
+class _HttpRequest:
+    method: str
+    path: str
+    headers: dict[str, str]
+    """Names as they were sent."""
+    body: bytes
 
-    return web.Response(
-        body=body, status=status, content_type="application/json",
-        headers={"x-request-id": "req_fake", **(headers or {})},
-    )  # fmt: skip
+    @property
+    def key(self) -> str:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        return bearer or headers.get("x-api-key", "") or headers.get("api-key", "")
 
 
-def _failure(
-    format: Format, status: int, message: str, headers: dict[str, str] | None = None
-) -> web.Response:
-    return _json(dumps(format.encode_failure(status, "fake_error", message)), status, headers)
+async def _read_request(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> _HttpRequest | None:
+    """The next request of a connection; None once the client has closed it."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise
+        return None
+    first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+    method, target, _ = first.split(" ")
+    headers = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    lower = {name.lower(): value for name, value in headers.items()}
+    if lower.get("expect", "").lower() == "100-continue":
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    if lower.get("transfer-encoding", "").lower() == "chunked":
+        body = b""
+        while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+            body += (await reader.readexactly(size + 2))[:-2]
+        await reader.readuntil(b"\r\n")
+    else:
+        body = await reader.readexactly(int(lower.get("content-length", "0")))
+    return _HttpRequest(method, target.partition("?")[0], headers, body)
 
 
-async def _send_failure(
-    request: web.Request, format: Format, asked: Request, fail: Fail
-) -> web.StreamResponse:
+class _Response:
+    """An answer: `whole`, or `start`, `write` and `end` for one of unknown length."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+
+    def _head(self, status: int, headers: Mapping[str, str]) -> bytes:
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase if status in _PHRASES else ''}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        return "\r\n".join((*lines, "", "")).encode("latin-1")
+
+    async def whole(
+        self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        head = {"Content-Type": "application/json", "x-request-id": "req_fake", **(headers or {})}
+        self._writer.write(self._head(status, {**head, "Content-Length": str(len(body))}) + body)
+        await self._writer.drain()
+
+    async def start(self, headers: Mapping[str, str], status: int = 200) -> None:
+        self._writer.write(self._head(status, {**headers, "Transfer-Encoding": "chunked"}))
+        await self._writer.drain()
+
+    async def write(self, data: bytes) -> None:
+        if data:  # an empty chunk would be the end
+            self._writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+            await self._writer.drain()
+
+    async def end(self) -> None:
+        self._writer.write(b"0\r\n\r\n")
+        await self._writer.drain()
+
+    def abort(self) -> NoReturn:
+        """Drop the connection, whatever was sent."""
+        self._writer.transport.abort()
+        raise ConnectionResetError("scripted failure")
+
+
+_PHRASES = frozenset(HTTPStatus)
+
+
+async def _fail(
+    response: _Response,
+    format: Format,
+    status: int,
+    message: str,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    body = dumps(format.encode_failure(status, "fake_error", message))
+    await response.whole(body, status, headers)
+
+
+async def _send_failure(response: _Response, format: Format, asked: Request, fail: Fail) -> None:
     if isinstance(fail.how, int):
         wait = {} if fail.retry_after is None else {"Retry-After": f"{fail.retry_after:g}"}
-        return _failure(format, fail.how, fail.message, wait)
-    if fail.how in ("connect", "hang"):
-        if fail.how == "hang":
-            await asyncio.sleep(3600)
-        assert request.transport is not None
-        request.transport.abort()
-        raise ConnectionResetError("scripted failure")
-    return await _send_broken(request, format, asked, fail)
+        await _fail(response, format, fail.how, fail.message, wait)
+    elif fail.how == "connect":
+        response.abort()
+    elif fail.how == "hang":
+        await asyncio.sleep(3600)
+    else:
+        await _send_broken(response, format, asked, fail)
 
 
-async def _send_broken(
-    request: web.Request, format: Format, asked: Request, fail: Fail
-) -> web.StreamResponse:
+async def _send_broken(response: _Response, format: Format, asked: Request, fail: Fail) -> None:
     """A reply that begins well and breaks."""
-    from aiohttp import web
-
     kind = "text/event-stream" if asked.stream else "application/json"
-    response = web.StreamResponse(headers={"Content-Type": kind})
-    await response.prepare(request)
+    await response.start({"Content-Type": kind})
     completion = as_completion(Say(fail.text), asked)
     if asked.stream:
         encoder, sent = format.encoder(asked), 0
@@ -259,55 +342,34 @@ async def _send_broken(
             await asyncio.sleep(3600)
         case "malformed":
             await response.write(b'data: {"choices": [{"delta"\n\n' if asked.stream else b"}{")
-            await response.write_eof()
+            await response.end()
         case "error_event":
             await response.write(format.stream_failure(529, "overloaded_error", fail.message))
-            await response.write_eof()
+            await response.end()
         case _:
-            assert request.transport is not None
-            request.transport.abort()
-    return response
+            response.abort()
 
 
 async def _send_stream(
-    request: web.Request, format: Format, asked: Request, answer: Say | Completion
-) -> web.StreamResponse:
-    from aiohttp import web
-
-    response = web.StreamResponse(
-        headers={"Content-Type": "text/event-stream", "x-request-id": "req_fake"}
-    )
-    await response.prepare(request)
+    response: _Response, format: Format, asked: Request, answer: Say | Completion
+) -> None:
+    await response.start({"Content-Type": "text/event-stream", "x-request-id": "req_fake"})
     encoder = format.encoder(asked)
     chunk, delay = (answer.chunk, answer.delay) if isinstance(answer, Say) else (12, 0.0)
-    try:
-        for event in in_pieces(as_completion(answer, asked), chunk):
-            if delay and isinstance(event, PartDelta):
-                await asyncio.sleep(delay)
-            if data := encoder.encode(event):
-                await response.write(data)
-        await response.write_eof()
-    except ConnectionError:
-        pass  # the client had enough
-    return response
+    for event in in_pieces(as_completion(answer, asked), chunk):
+        if delay and isinstance(event, PartDelta):
+            await asyncio.sleep(delay)
+        await response.write(encoder.encode(event))
+    await response.end()
 
 
-async def _send_raw(request: web.Request, raw: Raw) -> web.StreamResponse:
-    from aiohttp import web
-
-    response = web.StreamResponse(status=raw.status, headers=raw.headers)
-    await response.prepare(request)
-    try:
-        async for chunk in _chunks(raw):
-            await response.write(chunk)
-        if raw.cut:
-            assert request.transport is not None
-            request.transport.abort()
-        else:
-            await response.write_eof()
-    except ConnectionError:
-        pass  # the client had enough: that is what such answers are for
-    return response
+async def _send_raw(response: _Response, raw: Raw) -> None:
+    await response.start(raw.headers, raw.status)
+    async for chunk in _chunks(raw):
+        await response.write(chunk)
+    if raw.cut:
+        response.abort()
+    await response.end()
 
 
 async def _chunks(raw: Raw) -> AsyncIterator[bytes]:
