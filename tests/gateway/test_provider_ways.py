@@ -11,7 +11,7 @@ import pytest
 
 from gateway.hostile import DONE, FINISH, JSON, SSE, chunk
 from gateway.support import Service, fake_providers, make_gateway
-from holdfast.errors import ProviderError, ProviderUnavailable, RateLimited
+from holdfast.errors import ProviderError, ProviderUnavailable, RateLimited, UsageError
 from holdfast.gateway.calls import generate_text, stream_text
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Quirks
@@ -203,15 +203,39 @@ async def test_a_dead_address_is_named_with_the_reason_also_when_it_is_left_alon
     await gateway.close()
 
 
+async def test_stop_sequences_are_refused_where_the_providers_format_has_none() -> None:
+    with FakeProvider(["never"]) as fake:
+        gateway = make_gateway(providers=fake_providers(fake.url))
+        with pytest.raises(UsageError, match="no stop sequences"):
+            await generate_text("fake-responses/m", prompt="hi", stop=["x"], gateway=gateway)
+        await gateway.close()
+        with (
+            Service(lambda: make_gateway(providers=fake_providers(fake.url))) as service,
+            openai.OpenAI(base_url=service.url, api_key=service.secret, max_retries=0) as client,
+            pytest.raises(openai.BadRequestError, match="no stop sequences"),
+        ):
+            client.chat.completions.create(
+                model="fake-responses/m", messages=[{"role": "user", "content": "hi"}], stop="x"
+            )
+        assert fake.hits == 0
+
+
 @pytest.mark.parametrize(
     ("path", "field"),
     [
         ("chat/completions", {"n": 2}),
         ("chat/completions", {"logprobs": True}),
+        ("chat/completions", {"frequency_penalty": 0.5}),
+        ("chat/completions", {"presence_penalty": -1}),
+        ("chat/completions", {"top_k": 40}),
+        ("messages", {"top_k": 40}),
         ("chat/completions", {"functions": [{"name": "f"}]}),
         ("chat/completions", {"modalities": ["audio"]}),
         ("messages", {"mcp_servers": [{"type": "url", "url": "https://e.com", "name": "a"}]}),
-        ("chat/completions", {"n": 1, "logprobs": False, "modalities": ["text"]}),
+        (
+            "chat/completions",
+            {"n": 1, "logprobs": False, "modalities": ["text"], "frequency_penalty": 0.0},
+        ),
     ],
 )
 async def test_what_cannot_be_translated_is_refused_not_dropped(

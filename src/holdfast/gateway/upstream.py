@@ -26,6 +26,7 @@ from holdfast.gateway.formats.base import (
 )
 from holdfast.gateway.formats.json_fields import Json, WireError, dumps, fields
 from holdfast.gateway.formats.sse import SseParser
+from holdfast.gateway.formats.translation import check_target
 from holdfast.gateway.http_client import HttpClient
 from holdfast.gateway.local import SERVER
 from holdfast.gateway.messages import Origin, Request
@@ -352,6 +353,7 @@ class Backends:
 
 
 def encode(candidate: Candidate, request: Request, format: Origin) -> Json:
-    """The request as this provider wants it."""
+    """The request as this provider wants it; raises UsageError for what it can't be asked."""
+    check_target(request, format)
     quirks = candidate.provider.quirks
     return FORMATS[format].encode_request(request, quirks, model=candidate.model)

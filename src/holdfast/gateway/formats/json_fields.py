@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, cast
 
 from holdfast import json_text
-from holdfast.errors import UsageError
 
 Json = dict[str, Any]
 
@@ -81,14 +80,6 @@ def details(value: object) -> Json:
 def dumps(data: object) -> bytes:
     """Compact JSON."""
     return json_text.dump(data)
-
-
-def unsupported(path: str, what: str, target: str) -> UsageError:
-    """A part of a request that can't be said in the target's format."""
-    return UsageError(
-        f"{path}: {what} can't be sent to {target}",
-        hint="use a model whose provider speaks the client's own format, or leave it out",
-    )
 
 
 def _name(value: object) -> str:

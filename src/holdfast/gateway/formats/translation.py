@@ -19,8 +19,9 @@ import json
 import re
 from collections.abc import Callable
 
+from holdfast.errors import UsageError
 from holdfast.gateway.formats.json_fields import Json, WireError, fields, items
-from holdfast.gateway.messages import Origin, ReasoningPart, Tool
+from holdfast.gateway.messages import Origin, ReasoningPart, Request, Tool
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """What may be told back in a header."""
@@ -57,10 +58,11 @@ UNTRANSLATABLE: dict[str, dict[str, tuple[object, ...]]] = {
     "chat": {
         "n": (1,), "logprobs": (False,), "top_logprobs": (0,), "functions": ([],),
         "function_call": ("none",), "modalities": (["text"],), "audio": (), "logit_bias": ({},),
-        "web_search_options": (),
+        "web_search_options": (), "frequency_penalty": (0,), "presence_penalty": (0,),
+        "repetition_penalty": (1,), "top_k": (-1,), "min_p": (0,),
     },
     "responses": {"top_logprobs": (0,), "max_tool_calls": ()},
-    "anthropic": {"mcp_servers": ([],), "container": ()},
+    "anthropic": {"mcp_servers": ([],), "container": (), "top_k": ()},
 }  # fmt: skip
 """Fields of a format that change what the answer is and have no like elsewhere, with the values
 that ask for nothing. Others (a service tier, metadata) are left out without harm."""
@@ -74,6 +76,15 @@ def check_translatable(format: str, body: Json) -> None:
             raise WireError(
                 f"{name} can't be translated: only a provider of the {format} format knows it"
             )
+
+
+def check_target(request: Request, format: str) -> None:
+    """Raise UsageError for what a provider of this format can't be asked for."""
+    if format == "responses" and request.stop:
+        raise UsageError(
+            "stop can't be translated: the responses format has no stop sequences",
+            hint="leave it out, or use a model whose provider speaks chat or anthropic",
+        )
 
 
 def _refusal(n: int, kind: object, functions: str) -> WireError:

@@ -19,7 +19,7 @@ from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format
 from holdfast.gateway.formats.json_fields import Json, WireError, count, dumps, fields
-from holdfast.gateway.formats.translation import check_translatable
+from holdfast.gateway.formats.translation import check_target, check_translatable
 from holdfast.gateway.input_bounds import input_bound, unbounded
 from holdfast.gateway.input_bounds import input_bound as bound_of
 from holdfast.gateway.messages import Origin, Request
@@ -70,9 +70,11 @@ class HttpCall:
 
     def check(self, candidates: Sequence[Candidate]) -> None:
         """Refuse what can't be translated for one of them, before anything is spent."""
-        if not all(self.is_raw(candidate) for candidate in candidates) and (
-            left_out := self.request().left_out
-        ):
+        translated = [candidate for candidate in candidates if not self.is_raw(candidate)]
+        for candidate in translated:
+            for format in candidate.provider.formats[:1]:  # a script has none
+                check_target(self.request(), format)
+        if translated and (left_out := self.request().left_out):
             self._headers["x-holdfast-left-out"] = ", ".join(left_out)
 
     def size(self, candidate: Candidate) -> tuple[int, int | None]:
