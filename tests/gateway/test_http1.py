@@ -445,7 +445,7 @@ async def test_a_tunnel_through_the_proxy_is_used_for_https_and_kept(
     ("answer", "words"),
     [
         (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "refused the connection: 407"),
-        (b"HTTP/1.1 200 OK\r\n\r\nsurprise", "speaks without being asked"),
+        (b"HTTP/1.1 200 OK\r\n\r\nsurprise", "sent data without a request"),
         (b"SSH-2.0-none\r\n\r\n", "does not speak HTTP"),
         (b"HTTP/1.1 200 OK\r\nA: " + b"x" * 70000, "answered without end"),
         (b"", "hung up"),

@@ -336,7 +336,7 @@ async def generate_object(
 
     city = (await generate_object("openai/gpt-5.2", schema=City, prompt="…")).object
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter, ValidationError  # slow to import, and not needed by all
 
     adapter: TypeAdapter[T] = TypeAdapter(schema)
     output, wrapped = output_schema(adapter.json_schema(), getattr(schema, "__name__", "output"))

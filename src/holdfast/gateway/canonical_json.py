@@ -176,7 +176,7 @@ def recorded_reply(call: Call) -> Completion | None:
 
 
 def _request_from_text(text: str) -> Request:
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter  # slow to import, and not needed by all
 
     adapter: TypeAdapter[Any] = TypeAdapter(Request)
     return adapter.validate_json(text)

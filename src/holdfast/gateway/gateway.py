@@ -179,7 +179,7 @@ class Gateway:
         return _reply(made.start, made.end, work.completion)
 
     def _step_key(self, step: CurrentStep, digest: str) -> str:
-        """The call's key: its step and attempt, what is asked, and the how-manieth time.
+        """The call's key: its step and attempt, what is asked, and how often it was asked before.
 
         A worker that died leaves its attempt to another, which makes the same keys and finds
         what is finished. A step that failed and is tried again is a new attempt, with new keys:

@@ -19,7 +19,7 @@ _IDLE_TALK = 65536
 
 
 class HttpFault(Exception):
-    """The peer does not speak HTTP as it should."""
+    """The peer sent invalid HTTP."""
 
 
 class HungUp(HttpFault):
@@ -156,13 +156,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self._busy or self.ended:
-            self._fail(HttpFault("it speaks without being asked"))
+            self._fail(HttpFault("it sent data without a request"))
             return
         self._talk += nbytes
         try:
             self._parser.feed_data(self._buffer[:nbytes])
         except httptools.HttpParserUpgrade:
-            self._fail(HttpFault("it wants to speak another protocol"))
+            self._fail(HttpFault("it asked to switch protocols"))
         except httptools.HttpParserError as error:
             self._fail(HttpFault(str(error)))
         if self._chunks:

@@ -147,7 +147,7 @@ class _Tunnel(asyncio.Protocol):
         elif not 200 <= int(words[1]) < 300:
             self._refuse(f"refused the connection: {' '.join(words[1:])[:100]}")
         elif rest:  # nobody but it can have said that: TLS begins with us
-            self._refuse("speaks without being asked")
+            self._refuse("sent data without a request")
         else:
             self._answered.set_result(None)
 

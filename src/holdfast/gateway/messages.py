@@ -166,7 +166,7 @@ class Tool:
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Tool:
         """The tool for a Python function: its name, docstring and annotated arguments."""
-        from pydantic import TypeAdapter
+        from pydantic import TypeAdapter  # slow to import, and not needed by all
 
         schema: dict[str, Any] = TypeAdapter(cast(Any, function)).json_schema()
         schema.setdefault("type", "object")

@@ -193,7 +193,7 @@ def _models_of(provider: Provider) -> list[str]:
         return scripted.names()
     if provider.prices_as is None:
         return []
-    from genai_prices import data_snapshot
+    from genai_prices import data_snapshot  # slow to import, and not needed by all
 
     for known in data_snapshot.get_snapshot().providers:
         if known.id == provider.prices_as:

@@ -130,7 +130,7 @@ def _from_config(price: ModelPrice) -> Prices:
 
 
 def _from_data(provider: str, model: str) -> Prices | None:
-    import genai_prices
+    import genai_prices  # slow to import: loaded with the first price that is looked up
     from genai_prices import data_snapshot
 
     snapshot = data_snapshot.get_snapshot()

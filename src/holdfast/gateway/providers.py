@@ -116,7 +116,9 @@ def resolve_providers(config: GatewayConfig, environ: Mapping[str, str]) -> dict
     found: dict[str, Provider] = {}
     for name in [*KNOWN, *(name for name in config.providers if name not in KNOWN)]:
         if not _NAME.match(name):
-            raise ConfigError(f"{name!r} is no provider's name", hint="lower case, such as my-lab")
+            raise ConfigError(
+                f"{name!r} is not a valid provider name", hint="lower case, such as my-lab"
+            )
         known = KNOWN.get(name) or Provider(name, None, needs_key=False)
         found[name] = _resolve(known, config.providers.get(name), environ)
     return found
@@ -165,7 +167,7 @@ def _checked(provider: Provider, base: str | None) -> str | None:
         return base
     parts = urlsplit(base)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{provider.name}: {base!r} is no http(s) address")
+        raise ConfigError(f"{provider.name}: {base!r} is not a valid http(s) address")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(
             f"{provider.name}: the base URL may hold no user, query or fragment",
@@ -177,7 +179,7 @@ def _checked(provider: Provider, base: str | None) -> str | None:
 def why_unusable(provider: Provider) -> str | None:
     """Why no call can be made to this provider here; None if one can."""
     if provider.kind == "local":
-        from holdfast.gateway.local import why_missing
+        from holdfast.gateway.local import why_missing  # which imports this module
 
         return why_missing()
     if provider.kind == "scripted":
@@ -245,7 +247,9 @@ class Routes:
 
     def _one(self, name: str) -> Candidate:
         if not _MODEL.match(name) or ".." in name or "//" in name:
-            raise UnknownModel(f"{name[:200]!r} is no model's name", hint="write provider/model")
+            raise UnknownModel(
+                f"{name[:200]!r} is not a valid model name", hint="write provider/model"
+            )
         head, slash, rest = name.partition("/")
         if slash and head in self._providers and rest:
             return Candidate(self._providers[head], rest)
@@ -255,4 +259,4 @@ class Routes:
         known = [*self._providers, *self._config.aliases]
         near = difflib.get_close_matches(head, known, 1)
         hint = f"did you mean {near[0]!r}?" if near else "write provider/model, or define an alias"
-        raise UnknownModel(f"nobody here knows the model {name!r}", hint=hint)
+        raise UnknownModel(f"unknown model {name!r}", hint=hint)

@@ -223,7 +223,7 @@ async def _fail(fail: Fail, timeouts: Timeouts) -> None:
         case "cut":
             raise BadReply("scripted's stream was cut", bought=True)
         case "malformed":
-            raise BadReply("scripted's reply is no JSON", bought=True)
+            raise BadReply("scripted's reply is not valid JSON", bought=True)
         case "error_event":
             error = classify_failure("scripted", 529, Failure(fail.message))
             error.bought = True

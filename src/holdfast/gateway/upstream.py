@@ -128,7 +128,7 @@ def decode(body: bytes, provider: str, format: Format, meter: Meter) -> Completi
     try:
         parsed: Any = json_text.load_clean(body)
     except (ValueError, RecursionError) as error:
-        raise BadReply(f"{provider}'s reply is no JSON", bought=True) from error
+        raise BadReply(f"{provider}'s reply is not valid JSON", bought=True) from error
     try:
         completion = format.decode_reply(fields(parsed))
     except Exception as error:

@@ -30,10 +30,10 @@ def dollars(amount: Amount | None) -> Decimal | None:
         exact = Decimal(str(amount))
     except InvalidOperation:
         raise UsageError(
-            f"{amount!r} is no amount", hint='budget="0.50" is half a dollar'
+            f"{amount!r} is not a valid amount", hint='budget="0.50" is half a dollar'
         ) from None
     if not exact.is_finite() or exact < 0:
-        raise UsageError(f"{amount!r} is no budget", hint="0 or more US dollars")
+        raise UsageError(f"{amount!r} is not a valid budget", hint="0 or more US dollars")
     return exact
 
 

@@ -94,7 +94,7 @@ async def approval(
             f"an approval can only be waited for in a workflow body: {title}",
             hint="run this, or the agent whose tool needs it, in a @workflow",
         )
-    from pydantic_core import to_json
+    from pydantic_core import to_json  # slow to import, and not needed by all
 
     arguments = json.loads(to_json(arguments))
     before: str | None = None

@@ -67,6 +67,7 @@ class FunctionArguments:
 
     @cached_property
     def _model(self) -> Any:
+        # slow to import, and not needed by all
         from pydantic import ConfigDict, Field, PydanticSchemaGenerationError, create_model
 
         words = parameter_words(inspect.getdoc(self._function) or "")
@@ -101,7 +102,7 @@ class FunctionArguments:
         return json.loads(self._validated(given).model_dump_json())
 
     def _validated(self, given: Any) -> Any:
-        from pydantic import ValidationError
+        from pydantic import ValidationError  # loaded with the model
 
         try:
             # By JSON's rules: dates and enums come as text.

@@ -159,7 +159,7 @@ class TypedOutput:
     """The answer is data of a type: a pydantic model, a dataclass, any annotated type."""
 
     def __init__(self, type: Any) -> None:
-        from pydantic import TypeAdapter
+        from pydantic import TypeAdapter  # slow to import, and not needed by all
 
         self._adapter: Any = TypeAdapter(type)
         name = getattr(type, "__name__", "output")

@@ -44,7 +44,7 @@ NOT_SHOWN = (
 
 
 def not_run(calls: Sequence[ToolCallPart], why: str) -> tuple[ToolRun, ...]:
-    """Answers to calls that nobody made, so that the conversation can be gone on with."""
+    """Answers to calls that nobody made, so that the conversation can continue."""
     words = (TextPart(f"not run: {why}"),)
     return tuple(ToolRun(call.id, call.name, None, words, "not_run") for call in calls)
 
@@ -83,7 +83,7 @@ def _part(part: TextPart | ImagePart, limit: int) -> TextPart | ImagePart:
 
 
 def _text(value: Any) -> str:
-    from pydantic_core import to_json
+    from pydantic_core import to_json  # slow to import, and not needed by all
 
     if isinstance(value, str):
         return value

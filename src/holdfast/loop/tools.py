@@ -151,9 +151,6 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     return decorate if function is None else decorate(function)
 
 
-ToolLike = AgentTool | ToolSource | Callable[..., Any]
-
-
 def as_tool(given: Any) -> AgentTool:
     """The tool for whatever was put into a list of tools."""
     if isinstance(given, AgentTool):

@@ -20,6 +20,7 @@ from holdfast.gateway.formats.base import (
     StreamEncoder,
     sampling,
 )
+from holdfast.gateway.formats.chat import schema_instruction
 from holdfast.gateway.formats.json_fields import (
     Json,
     WireError,
@@ -229,8 +230,6 @@ def _encode_output(output: OutputSchema, quirks: Quirks, body: Json) -> None:
         config = body.setdefault("output_config", {})
         config["format"] = {"type": "json_schema", "schema": output.schema}
         return
-    from holdfast.gateway.formats.chat import schema_instruction
-
     words = (
         "Answer with a JSON object only."
         if output.schema is None

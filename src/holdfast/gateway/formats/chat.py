@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -236,8 +237,6 @@ def _decode_parts(message: Json) -> list[ReplyPart]:
 
 
 def _as_json(value: object) -> str:
-    import json
-
     return json.dumps(value if value is not None else {})
 
 

@@ -1,7 +1,7 @@
 """What crosses from a client of one format to a provider of another: tools, fields, reasoning.
 
 Function tools are everywhere. Others run at one provider (its web search), or are that provider's
-way of grouping tools; coding agents offer such by the way, beside functions of their own. Where
+way of grouping tools; coding agents offer them beside functions of their own. Where
 the client leaves the choice to the model, the model is not offered them, and the client is told. A
 client that has no other tools, or insists on one, is refused: it would get an answer to another
 question. So is one that sets a field which changes the answer and which the other format lacks.

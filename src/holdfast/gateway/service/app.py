@@ -445,7 +445,7 @@ def _parse(raw: bytes) -> Json:
     try:
         return fields(json_text.load(raw))
     except (ValueError, RecursionError, WireError) as error:
-        raise UsageError("the request body is no JSON object") from error
+        raise UsageError("the request body is not a JSON object") from error
 
 
 async def _send_error(sink: ClientSink, format: Format, error: HoldfastError) -> None:

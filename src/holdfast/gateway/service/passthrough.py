@@ -59,7 +59,7 @@ class Passthrough:
             for one in self._parser.feed(events):
                 hidden = self._event(one) or hidden
         except UnicodeDecodeError as error:
-            raise self._bad("is no text") from error
+            raise self._bad("is not valid UTF-8") from error
         except ProviderError as error:
             if not isinstance(error, BadReply):
                 self.failed = events
