@@ -303,7 +303,7 @@ class InspectionConformance(Conformance):
         all = await inspection.ask(lambda v: v.activity("run_1", 3))
         assert [c.id for c in all.calls.rows] == ["call_0", "call_1", "call_2"]
         assert all.calls.more and all.sandboxes.more and all.commands.more
-        assert (all.sums.calls, all.sums.sandboxes, all.sums.commands) == (5, 5, 5)
+        assert (all.sums.calls.calls, all.sums.sandboxes, all.sums.commands) == (5, 5, 5)
         rest = await inspection.ask(lambda v: v.activity_calls("run_1", "call_2", 3))
         assert ([c.id for c in rest.rows], rest.more) == (["call_3", "call_4"], False)
         boxes = await inspection.ask(lambda v: v.activity_sandboxes("run_1", "sbx_2", 3))
