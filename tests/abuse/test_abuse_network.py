@@ -18,10 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.sandbox import AllowedHost, Network
-from holdfast.sandbox.egress import addresses, protocol_detection, proxy
+from holdfast.sandbox.egress import dns, protocol_detection, proxy
 from holdfast.sandbox.egress.authority import Authority
-from holdfast.sandbox.inside.attempts import leaves
 from holdfast.sandbox.inside.packets import parse
+from holdfast.sandbox.inside.relay import leaves
 from sandbox.support import Answering, create, observed, serving, shared_host, until
 
 ASK = """
@@ -339,7 +339,7 @@ async def test_a_name_that_leads_to_a_private_address_is_refused(
     async def resolve(name: str, port: int) -> list[str]:
         return LEADS[kind]
 
-    monkeypatch.setattr(addresses, "resolve", resolve)
+    monkeypatch.setattr(dns, "resolve", resolve)
     with observed(shared_host()) as observer:
         async with await create(network=["rebound.test"]) as sandbox:
             result = await sandbox.shell("curl -sS -m 5 http://rebound.test/")
@@ -356,7 +356,7 @@ async def test_a_name_is_resolved_once_and_that_address_is_used(
         asked.append(name)
         return ["127.0.0.1"] if len(asked) == 1 else ["169.254.169.254"]
 
-    monkeypatch.setattr(addresses, "resolve", resolve)
+    monkeypatch.setattr(dns, "resolve", resolve)
     with serving() as port, observed(shared_host()) as observer:
         rule = AllowedHost("pinned.test", ports=(port,), private=True)
         async with await create(network=[rule]) as sandbox:
@@ -775,8 +775,8 @@ def test_what_is_public_and_what_is_not() -> None:
         "3fff::1",
         "2606:2800:220:1:0:5efe:a00:1",  # ISATAP, of 10.0.0.1
     ]
-    assert [a for a in public if not addresses.is_public(a)] == []
-    assert [a for a in other if addresses.is_public(a)] == []
+    assert [a for a in public if not dns.is_public(a)] == []
+    assert [a for a in other if dns.is_public(a)] == []
 
 
 def test_rules_mean_whole_names() -> None:

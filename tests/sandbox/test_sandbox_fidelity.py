@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.sandbox import Host, Sandbox
-from holdfast.sandbox.admission import Turns
+from holdfast.sandbox.host import Turns
 from sandbox.support import create, require
 
 WRONG = {"statistics.py": "def mean(values):\n    return 'own'\n"}

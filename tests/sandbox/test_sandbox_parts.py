@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from holdfast.errors import NotFound, SandboxUnavailable, UsageError
 from holdfast.records.sandboxes import EgressRecord
 from holdfast.sandbox import AllowedHost, Host, JsonLinesObserver, Network, Sandbox
-from holdfast.sandbox.egress import http, names, tls
-from holdfast.sandbox.namespace import cgroups, seccomp, syscalls
+from holdfast.sandbox.egress import dns, http, protocol_detection
+from holdfast.sandbox.namespace import cgroups, seccomp
 from holdfast.sandbox.sources import is_git
 from holdfast.sandbox.spec import Limits, size
 
@@ -104,9 +104,9 @@ def judge(
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 
 
-@pytest.mark.parametrize("machine", syscalls.BY_MACHINE)
+@pytest.mark.parametrize("machine", seccomp.BY_MACHINE)
 def test_the_filter_allows_what_is_listed_and_nothing_else(machine: str) -> None:
-    arch, numbers = syscalls.BY_MACHINE[machine]
+    arch, numbers = seccomp.BY_MACHINE[machine]
     program = seccomp.program(machine)
     assert len(program) // 8 <= 4096, "the kernel takes no longer one"
     special = {"clone", "clone3", "socket", "socketpair", "ioctl", "personality", "fcntl"}
@@ -124,7 +124,7 @@ def test_the_filter_allows_what_is_listed_and_nothing_else(machine: str) -> None
 
 
 def test_the_filter_looks_at_arguments() -> None:
-    program, n = seccomp.program("x86_64"), syscalls.X86_64
+    program, n = seccomp.program("x86_64"), seccomp.X86_64
     assert judge(program, n["read"] | 0x40000000) == KILL
     assert judge(program, n["clone"], (0x1200011,)) == ALLOW
     for flag in (
@@ -244,16 +244,16 @@ def test_cgroups_of_version_1_are_made_below_our_own(tmp_path: Path) -> None:
 
 @given(st.binary(max_size=600))
 def test_any_bytes_are_a_question_or_none(data: bytes) -> None:
-    question = names.parse(data)
+    question = dns.parse_question(data)
     if question is not None:
-        assert names.answer(question, names.REFUSED)[2:4]
+        assert dns.answer(question, dns.REFUSED)[2:4]
 
 
 @given(st.binary(max_size=400))
 def test_any_bytes_are_a_client_hello_or_not(data: bytes) -> None:
     try:
-        tls.parse(b"\x16\x03\x01" + data)
-    except (tls.Incomplete, tls.Malformed):
+        protocol_detection.parse_hello(b"\x16\x03\x01" + data)
+    except (protocol_detection.Incomplete, protocol_detection.Malformed):
         pass
 
 

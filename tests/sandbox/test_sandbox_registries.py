@@ -11,9 +11,15 @@ import pytest
 
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.sandbox import AllowedHost, Sandbox, Snapshot
-from holdfast.sandbox.registries import Access, npm_network, pip_network
-from holdfast.sandbox.registries.access import Address, merged
-from holdfast.sandbox.registries.pip import configured, default_index
+from holdfast.sandbox.registries import (
+    Access,
+    Address,
+    configured,
+    default_index,
+    merged,
+    npm_network,
+    pip_network,
+)
 from holdfast.sandbox.runtimes import has_node
 from sandbox.registry import Registry
 from sandbox.support import create, observed, serving, shared_host

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.sandbox import Host, Sandbox
 from holdfast.sandbox.base import Usage
-from holdfast.sandbox.namespace import processes
+from holdfast.sandbox.namespace import backend
 from holdfast.sandbox.namespace.cgroups import Cgroup
 from holdfast.sandbox.usage import Metering, Use
 from sandbox.support import create
@@ -152,7 +152,7 @@ def test_a_version_2_peak_that_can_not_be_restarted_is_still_told(tmp_path: Path
 
 
 def test_the_time_of_a_process_and_all_below_it_is_added_up() -> None:
-    before = processes.cpu_seconds(os.getpid())
+    before = backend.cpu_seconds(os.getpid())
     ready, say = os.pipe()
     done, finish = os.pipe()
     child = os.fork()
@@ -169,15 +169,15 @@ def test_the_time_of_a_process_and_all_below_it_is_added_up() -> None:
         finally:
             os._exit(0)
     os.read(ready, 1)
-    spent = processes.cpu_seconds(child)
-    whole = processes.cpu_seconds(os.getpid())
+    spent = backend.cpu_seconds(child)
+    whole = backend.cpu_seconds(os.getpid())
     os.write(finish, b"xx")
     os.waitpid(child, 0)
     for fd in (ready, say, done, finish):
         os.close(fd)
     assert spent is not None and whole is not None and before is not None
     assert spent >= 0.15 and whole - before >= 0.15  # of the grandchild, which still runs
-    assert processes.cpu_seconds(child) is None
+    assert backend.cpu_seconds(child) is None
 
 
 async def test_without_cgroups_the_agent_and_the_process_list_tell(tmp_path: Path) -> None:

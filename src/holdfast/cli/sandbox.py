@@ -24,7 +24,7 @@ from holdfast.cli import output
 from holdfast.durations import seconds
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.records.sandboxes import SandboxRecord
-from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver, cleanup, remote
+from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver, cleanup, control
 from holdfast.sandbox.settings import load
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.sandbox.state import default_state
@@ -198,7 +198,7 @@ def _as_json(sandbox_id: str, result: CommandResult) -> dict[str, Any]:
 
 
 async def _list(options: argparse.Namespace) -> int:
-    told = await remote.listing(default_state())
+    told = await control.listing(default_state())
     found = told.sandboxes
     if options.json:
         silent = {"silent": told.silent}

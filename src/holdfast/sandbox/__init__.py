@@ -1,11 +1,11 @@
 """Isolated execution of code nobody has read. `Sandbox` is the way in.
 
-sandbox.py     what callers use            commands.py, files.py    what it does inside
-command.py, results.py   a command and its end     snapshots.py   snapshots
+sandbox.py     what callers use            command.py, files.py     what it does inside
 host.py        this process as a host      network.py, spec.py      what may be asked
 base.py        the seam to backends        namespace/, gvisor.py, microvm.py
 inside/        the agent in each sandbox   egress/                  the way out, host-side
-observer.py, recording.py   who is told    registries/              where packages come from
+snapshots.py   snapshots                   control.py               sandboxes of other processes
+recording.py   observers, the store        registries.py            where packages come from
 """
 
 from holdfast.lazy import lazily

@@ -9,20 +9,21 @@ from holdfast.errors import (
     SourceError as SourceError,
 )
 from holdfast.sandbox.base import Isolation as Isolation
-from holdfast.sandbox.command import Command as Command, Output as Output
+from holdfast.sandbox.command import (
+    Command as Command,
+    CommandResult as CommandResult,
+    Ended as Ended,
+    Limit as Limit,
+    Output as Output,
+)
+from holdfast.sandbox.files import FileInfo as FileInfo
 from holdfast.sandbox.host import Host as Host, default_host as default_host
 from holdfast.sandbox.network import AllowedHost as AllowedHost, Network as Network
-from holdfast.sandbox.observer import (
+from holdfast.sandbox.recording import (
     JsonLinesObserver as JsonLinesObserver,
     MemoryObserver as MemoryObserver,
     Observer as Observer,
-)
-from holdfast.sandbox.recording import StoreObserver as StoreObserver
-from holdfast.sandbox.results import (
-    CommandResult as CommandResult,
-    Ended as Ended,
-    FileInfo as FileInfo,
-    Limit as Limit,
+    StoreObserver as StoreObserver,
 )
 from holdfast.sandbox.sandbox import Sandbox as Sandbox
 from holdfast.sandbox.snapshots import Snapshot as Snapshot

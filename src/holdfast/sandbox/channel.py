@@ -201,3 +201,18 @@ def file_error(answer: frames.Header) -> SandboxFileError:
     what = str(answer.get("message") or os.strerror(number))[:500]
     where = f"{str(path)[:500]}: " if path else ""
     return SandboxFileError(f"{where}{what}", errno=number, path=str(path) if path else None)
+
+
+async def readable(fd: int, limit: float | None) -> bool:
+    """Wait until `fd` can be read; False after `limit` seconds, if there is a limit."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+    try:
+        async with asyncio.timeout(limit):
+            await ready
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(fd)
+    return True

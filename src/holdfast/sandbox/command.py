@@ -8,17 +8,89 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import shlex
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Literal
 
-from holdfast.errors import SandboxGone
-from holdfast.sandbox.channel import Channel
+from holdfast.durations import Duration, seconds
+from holdfast.errors import CommandNotStarted, SandboxGone
+from holdfast.ids import new_id
+from holdfast.records.sandboxes import CommandRecord
+from holdfast.sandbox.base import Instance
+from holdfast.sandbox.channel import Channel, file_error
 from holdfast.sandbox.inside.frames import Header
-from holdfast.sandbox.results import CommandResult, Ended, Limit
-from holdfast.sandbox.usage import Use
+from holdfast.sandbox.namespace.view import WORKSPACE
+from holdfast.sandbox.recording import Observer, of_step
+from holdfast.sandbox.spec import DEFAULT_OUTPUT, Size, check_arguments, checked_env, inside, size
+from holdfast.sandbox.usage import Meter, Metering, Use
+
+
+class Ended(StrEnum):
+    """How a command ended."""
+
+    EXITED = "exited"
+    SIGNALLED = "signalled"
+    TIMED_OUT = "timed_out"
+    OUT_OF_MEMORY = "out_of_memory"
+    OUTPUT_LIMIT = "output_limit"
+    STOPPED = "stopped"
+    """With its sandbox, which was stopped or ended while the command ran."""
+
+
+class Limit(StrEnum):
+    """A limit that was reached while a command ran, though the command ended by itself."""
+
+    DISK = "disk"
+    INODES = "inodes"
+    PROCESSES = "processes"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """A finished command."""
+
+    id: str
+    argv: tuple[str, ...]
+    ended: Ended
+    exit_code: int | None
+    """None unless it exited by itself."""
+    signal: int | None
+    stdout_bytes: bytes = field(repr=False)
+    stderr_bytes: bytes = field(repr=False)
+    seconds: float
+    limits_hit: frozenset[Limit] = frozenset()
+    cpu_seconds: float | None = None
+    """User and system time, its children's included; None if nobody could tell."""
+    peak_memory: int | None = None
+    """The most memory that was held while it ran, in bytes; None if nobody could tell."""
+
+    @property
+    def ok(self) -> bool:
+        """It ended by itself with exit code 0."""
+        return self.ended is Ended.EXITED and self.exit_code == 0
+
+    @property
+    def stdout(self) -> str:
+        """Standard output as text; bytes that are no UTF-8 are replaced."""
+        return self.stdout_bytes.decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        """Standard error as text; bytes that are no UTF-8 are replaced."""
+        return self.stderr_bytes.decode("utf-8", "replace")
+
+    def __str__(self) -> str:
+        how = {
+            Ended.EXITED: f"exited with {self.exit_code}",
+            Ended.SIGNALLED: f"killed by signal {self.signal}",
+        }.get(self.ended, self.ended.replace("_", " "))
+        return f"{shlex.join(self.argv)}: {how} after {self.seconds:.2f} s"
+
 
 Stream = Literal["stdout", "stderr"]
 OnText = Callable[[str], None]
@@ -248,3 +320,190 @@ class Command:
     async def close_stdin(self) -> None:
         """Let it read the end of its standard input."""
         await self.write_stdin(b"", last=True)
+
+
+# --- the commands of one sandbox: starting them, knowing those that run, recording them ---
+
+TIME_LIMIT = "time limit"
+"""Why a sandbox stopped that lived as long as it may."""
+TAIL = 64 * 1024
+"""Bytes of the end of a command's output that are put on record, of each stream."""
+_GRACE = 5.0  # beyond a command's time limit, until the host ends the sandbox itself
+
+Tell = Callable[[Callable[[Observer], None]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a command is to run, beside its words."""
+
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
+    stdin: bool = False
+    timeout: Duration | None = None
+    max_output: Size = DEFAULT_OUTPUT
+    keep_latest: bool = False
+    """Drop the oldest output when there is too much, instead of ending the command."""
+    on_stdout: OnText | None = None
+    on_stderr: OnText | None = None
+
+
+class Commands:
+    """Starts commands through one sandbox's channel, and puts them on record."""
+
+    def __init__(
+        self,
+        sandbox_id: str,
+        instance: Instance,
+        channel: Channel,
+        *,
+        metering: Metering,
+        tell: Tell,
+        stop: Callable[[str], object],
+        why_stopped: Callable[[], str | None],
+    ) -> None:
+        self._sandbox_id, self._instance, self._channel = sandbox_id, instance, channel
+        self._metering = metering
+        self._tell, self._stop, self._why_stopped = tell, stop, why_stopped
+        self._running: dict[str, CommandRecord] = {}
+
+    def __len__(self) -> int:
+        """How many run."""
+        return len(self._running)
+
+    async def launch(
+        self, argv: tuple[str, ...], env: Mapping[str, str], options: Options
+    ) -> Command:
+        """Start a program; `env` is what the sandbox gives every command."""
+        check_arguments(argv)
+        limit = seconds(options.timeout) if options.timeout is not None else None
+        folder = inside(options.cwd or WORKSPACE)
+        most = size(options.max_output)
+        record = CommandRecord(
+            new_id("cmd"), self._sandbox_id, argv, folder, datetime.now(UTC), **of_step()
+        )
+        watchdog: asyncio.TimerHandle | None = None
+        late = False
+
+        def expired() -> None:
+            nonlocal late
+            late = True
+            self._stop("a command's time limit passed and the sandbox did not end it")
+
+        def started() -> None:
+            nonlocal watchdog
+            if limit is not None:
+                loop = asyncio.get_running_loop()
+                watchdog = loop.call_later(limit + _GRACE, expired)
+            self._running[record.id] = record
+            self._tell(lambda observer: observer.command_started(record))
+
+        def ended(result: CommandResult) -> None:
+            if watchdog is not None:
+                watchdog.cancel()
+            self._running.pop(record.id, None)
+            whole = _with_end(record, result, command.written)
+            self._tell(lambda observer: observer.command_ended(whole))
+
+        meter = self._metering.begin()
+        command = Command(
+            record.id,
+            argv,
+            self._channel,
+            self._judge(meter, lambda: late),
+            max_output=most,
+            keep_latest=options.keep_latest,
+            on_stdout=options.on_stdout,
+            on_stderr=options.on_stderr,
+            on_start=started,
+            on_end=ended,
+        )
+        header = {
+            "argv": list(argv),
+            "env": {**env, **checked_env(options.env or {})},
+            "cwd": folder,
+            "stdin": options.stdin,
+            "timeout": limit,
+            "max_output": None if options.keep_latest else most,
+        }
+        try:
+            await self._channel.post(
+                "run", header, b"", command.receive, numbered=command.take_number
+            )
+        except SandboxGone:
+            meter.drop()
+            raise
+        told = await command.started
+        if told["ev"] == "gone":
+            raise SandboxGone(
+                f"{self._sandbox_id} is gone: {self._channel.error or 'it was ended'}"
+            )
+        if told["ev"] == "error":
+            self._channel.drop(command.key)
+            meter.drop()
+            failure = file_error(told)
+            raise CommandNotStarted(failure.message, errno=failure.errno, path=failure.path)
+        return command
+
+    def write_off(self, now: datetime) -> None:
+        """The sandbox is no more, and nobody told how its commands ended."""
+        for record in list(self._running.values()):
+            ended = replace(record, ended_at=now, ended=Ended.STOPPED.value)
+            self._tell(lambda observer, ended=ended: observer.command_ended(ended))
+        self._running.clear()
+
+    def _judge(self, meter: Meter, late: Callable[[], bool]) -> Judge:
+        before = meter.before
+
+        def refine(ended: Ended, code: int | None) -> tuple[Ended, frozenset[Limit]]:
+            if ended is Ended.EXITED and code == 0:
+                return ended, frozenset()
+            now = self._instance.usage()
+            limits = set[Limit]()
+            if now.process_refusals > before.process_refusals:
+                limits.add(Limit.PROCESSES)
+            if ended in (Ended.EXITED, Ended.SIGNALLED) and now.memory_kills > before.memory_kills:
+                ended = Ended.OUT_OF_MEMORY
+            return ended, frozenset(limits)
+
+        def why_gone() -> Ended:
+            if late() or self._why_stopped() == TIME_LIMIT:
+                return Ended.TIMED_OUT
+            if self._instance.usage().memory_kills > before.memory_kills:
+                return Ended.OUT_OF_MEMORY
+            return Ended.STOPPED
+
+        return Judge(why_gone, refine, meter.end)
+
+
+def _with_end(
+    record: CommandRecord, result: CommandResult, written: Mapping[Stream, int]
+) -> CommandRecord:
+    """The record of a command that has ended, with the end of what it wrote."""
+    out, err = _tail(result.stdout_bytes), _tail(result.stderr_bytes)
+    return replace(
+        record,
+        ended_at=datetime.now(UTC),
+        ended=result.ended.value,
+        exit_code=result.exit_code,
+        signal=result.signal,
+        seconds=result.seconds,
+        limits_hit=tuple(sorted(limit.value for limit in result.limits_hit)),
+        stdout_bytes=written["stdout"],
+        stderr_bytes=written["stderr"],
+        stdout_tail=out.decode("utf-8", "replace"),
+        stderr_tail=err.decode("utf-8", "replace"),
+        stdout_cut=written["stdout"] - len(out),
+        stderr_cut=written["stderr"] - len(err),
+        cpu_seconds=result.cpu_seconds,
+        peak_memory=result.peak_memory,
+    )
+
+
+def _tail(data: bytes) -> bytes:
+    """The end of what was written, not beginning inside a character."""
+    if len(data) <= TAIL:
+        return data
+    end = data[-TAIL:]
+    inside = next((i for i in range(4) if end[i] & 0xC0 != 0x80), 0)
+    return end[inside:]

@@ -5,15 +5,32 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from holdfast.errors import SandboxFileError
 from holdfast.sandbox.channel import Channel
-from holdfast.sandbox.results import FileInfo
 from holdfast.sandbox.spec import inside
 
 MOST_READ = 64 * 1024 * 1024
 _MOST_ENTRIES = 200_000
 _CHUNK = 512 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """An entry of a folder in a sandbox; links are told as links, not followed."""
+
+    path: str
+    type: str
+    """`file`, `dir`, `link` or `other`."""
+    size: int
+    mode: int
+    modified: float
+
+    @property
+    def modified_at(self) -> datetime:
+        return datetime.fromtimestamp(self.modified, UTC)
 
 
 class Files:

@@ -24,8 +24,8 @@ from typing import Any
 from holdfast.errors import SandboxError, SandboxUnavailable
 from holdfast.sandbox import cleanup, runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Standing, Usage
-from holdfast.sandbox.inside import archive, attempts, frames
-from holdfast.sandbox.janitor import command
+from holdfast.sandbox.cleanup import bare_command
+from holdfast.sandbox.inside import archive, frames, relay
 from holdfast.sandbox.namespace import cgroups, view
 from holdfast.sandbox.probes import try_out
 from holdfast.sandbox.spec import Spec
@@ -190,14 +190,14 @@ class GvisorBackend:
     def _config(self, id: str, spec: Spec) -> dict[str, Any]:
         assert self._runtimes is not None
         ports = ",".join(str(port) for port in spec.network.ports)
-        words = command(
+        words = bare_command(
             view.inside_python(self._runtimes),
             "/lib-holdfast",
             "holdfast.sandbox.inside.standalone",
             "start",
             ports,
             archive.LAYERED if spec.layers else "",
-            attempts.WATCHED,
+            relay.WATCHED,
             *sorted(view.python_paths(self._runtimes)),
         )
         # Of the sandbox's own kernel, and given up before anything untrusted runs.

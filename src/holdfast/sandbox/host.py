@@ -1,4 +1,4 @@
-"""This process as a host of sandboxes: its folder, backends, pool, observers and registry.
+"""This process as a host of sandboxes: its folder, backends, queue, pool, observers and registry.
 
 One per process, made on first use; another can be made for tests or for other settings.
 Making it sweeps up after processes that are gone. Its sandboxes end with the process, however
@@ -11,7 +11,10 @@ import asyncio
 import atexit
 import logging
 import os
-from collections.abc import Callable
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,25 +23,16 @@ from holdfast import session
 from holdfast.errors import NotFound, SandboxUnavailable, UsageError
 from holdfast.ids import new_id
 from holdfast.sandbox import cleanup
-from holdfast.sandbox.admission import Turns
 from holdfast.sandbox.base import Backend, Instance, Isolation, Probe, Standing
+from holdfast.sandbox.cleanup import Janitor
 from holdfast.sandbox.control import ControlServer
 from holdfast.sandbox.gvisor import GvisorBackend
-from holdfast.sandbox.janitor import Janitor
 from holdfast.sandbox.microvm import MicrovmBackend
 from holdfast.sandbox.namespace.backend import NamespaceBackend
-from holdfast.sandbox.observer import Observer
-from holdfast.sandbox.pool import Pool
 from holdfast.sandbox.probes import Probes
-from holdfast.sandbox.recording import StoreObserver
+from holdfast.sandbox.recording import Observer, StoreObserver
 from holdfast.sandbox.runtimes import DEFAULT_PACKAGES
-from holdfast.sandbox.settings import (
-    DEFAULT_MOST,
-    DEFAULT_POOL,
-    BackendName,
-    IsolationName,
-    load,
-)
+from holdfast.sandbox.settings import DEFAULT_MOST, DEFAULT_POOL, BackendName, IsolationName, load
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder, default_state
 
@@ -48,6 +42,126 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 _REFILL_AFTER = 0.02  # seconds: first the caller's first command, then the next sandbox
+
+
+class Turns:
+    """A queue for sandboxes: so many at a time, the rest in the order they came, from any thread.
+
+    A host has at most `max_sandboxes` at a time, and makes only a few at once, since many that are
+    made together under load would all be late. Waiting has no limit of its own: put one around it.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._free = most
+        self._lock = threading.Lock()
+        self._waiting: deque[Future[None]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether the next one has to wait."""
+        return self._free == 0
+
+    async def take(self) -> None:
+        """Wait for a turn."""
+        with self._lock:
+            if self._free and not self._waiting:
+                self._free -= 1
+                return
+            turn: Future[None] = Future()
+            self._waiting.append(turn)
+        try:
+            await asyncio.wrap_future(turn)
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it had come in the same moment
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Let the next one have it."""
+        with self._lock:
+            while self._waiting:
+                turn = self._waiting.popleft()
+                if turn.set_running_or_notify_cancel():
+                    turn.set_result(None)
+                    return
+            self._free += 1
+
+
+class Pool:
+    """A warm pool: instances of one backend made ahead, of the kind last asked for.
+
+    Bounded in number; each is fresh, and used once. Only plain sandboxes are pooled: what differs
+    in limits or layers from what was asked lately is let go.
+    """
+
+    def __init__(self, backend: Backend, size: int) -> None:
+        self._backend = backend
+        self.size = size
+        self._ready: deque[Instance] = deque()
+        self._key: tuple[object, ...] | None = None
+        self._filling: asyncio.Task[None] | None = None
+        self._dropping: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def take(self, spec: Spec) -> Instance | None:
+        """A ready instance of this kind, or None; from now on `refill` makes this kind."""
+        if self.size <= 0:
+            return None
+        if spec.pool_key != self._key:
+            self._key = spec.pool_key
+            for instance in self._ready:
+                self._spawn(instance.destroy())
+            self._ready.clear()
+        return self._ready.popleft() if self._ready else None
+
+    def refill(self, spec: Spec) -> None:
+        """Make more in the background, as many as are lacking."""
+        if self.size <= 0:
+            return
+        if self._filling is None or self._filling.done():
+            self._filling = asyncio.get_running_loop().create_task(self._fill_later(spec))
+
+    async def _fill_later(self, spec: Spec) -> None:
+        await asyncio.sleep(self._backend.refill_after)
+        await self._fill(spec)
+
+    async def _fill(self, spec: Spec) -> None:
+        key = spec.pool_key
+        while len(self._ready) < self.size and self._key == key:
+            instance = await self._backend.create(new_id("sbx"), spec)
+            if self._key == key and len(self._ready) < self.size:
+                self._ready.append(instance)
+            else:
+                await instance.destroy()
+
+    async def warm(self, spec: Spec) -> None:
+        """Fill the pool for this kind now, and wait for it."""
+        self._key = spec.pool_key
+        await self._fill(spec)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._dropping.add(task)
+        task.add_done_callback(self._dropping.discard)
+
+    async def drain(self) -> None:
+        """Remove everything that is ready, and stop refilling."""
+        if self._filling is not None and not self._filling.done():
+            self._filling.cancel()
+            await asyncio.wait([self._filling])
+        self._key = None
+        while self._ready:
+            await self._ready.popleft().destroy()
+        if self._dropping:
+            await asyncio.wait(self._dropping)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from typing import Any
 from holdfast.errors import SandboxError, SandboxUnavailable
 from holdfast.sandbox import runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Standing, Usage
-from holdfast.sandbox.janitor import command
+from holdfast.sandbox.cleanup import bare_command
 from holdfast.sandbox.namespace import view
 from holdfast.sandbox.probes import try_out
 from holdfast.sandbox.spec import Spec
@@ -175,7 +175,7 @@ class MicrovmBackend:
 
     def _agent(self) -> list[str]:
         assert self._runtimes is not None
-        return command(
+        return bare_command(
             view.inside_python(self._runtimes),
             "/lib-holdfast",
             "holdfast.sandbox.inside.standalone",

@@ -22,21 +22,27 @@ from typing import Self, cast
 from holdfast.durations import Duration, seconds
 from holdfast.errors import NotFound, SandboxError, SandboxGone, SandboxUnavailable
 from holdfast.records.sandboxes import EgressRecord, SandboxRecord
-from holdfast.sandbox import remote
+from holdfast.sandbox import control
 from holdfast.sandbox.base import Backend, Instance, Usage
 from holdfast.sandbox.channel import Channel
-from holdfast.sandbox.command import Command, OnText
-from holdfast.sandbox.commands import TIME_LIMIT, Asked, Commands
+from holdfast.sandbox.command import (
+    TIME_LIMIT,
+    Command,
+    CommandResult,
+    Commands,
+    Ended,
+    OnText,
+    Options,
+)
+from holdfast.sandbox.control import RemoteInstance
 from holdfast.sandbox.egress import trust
 from holdfast.sandbox.egress.channel_relay import ChannelRelay
 from holdfast.sandbox.egress.proxy import Proxy
-from holdfast.sandbox.entries import of_step, shown
-from holdfast.sandbox.files import MOST_READ, Files
+from holdfast.sandbox.files import MOST_READ, FileInfo, Files
 from holdfast.sandbox.host import Host, default_host
 from holdfast.sandbox.namespace.view import HOME, LOCALE, WORKSPACE
 from holdfast.sandbox.network import AllowedHost, Network
-from holdfast.sandbox.remote import RemoteInstance
-from holdfast.sandbox.results import CommandResult, Ended, FileInfo
+from holdfast.sandbox.recording import of_step, shown
 from holdfast.sandbox.runtimes import has_node
 from holdfast.sandbox.settings import BackendName, IsolationName
 from holdfast.sandbox.snapshots import Snapshot, get_snapshot, take_snapshot
@@ -201,7 +207,7 @@ class Sandbox:
         service = host or default_host()
         if id in service.sandboxes:
             return service.sandboxes[id]
-        instance, channel, record, env = await remote.find(service.state, id)
+        instance, channel, record, env = await control.find(service.state, id)
         backend = service.backend(record.backend)
         sandbox = cls(service, backend, instance, channel, Spec(env=env))
         sandbox.record = record
@@ -334,7 +340,7 @@ class Sandbox:
 
     async def _stop_remotely(self) -> None:
         try:
-            await remote.ask(self._channel, "stop", sandbox=self.id, because=self._stopped_because)
+            await control.ask(self._channel, "stop", sandbox=self.id, because=self._stopped_because)
         except (NotFound, SandboxGone):
             pass  # it has stopped already
         self._channel.close()
@@ -365,7 +371,7 @@ class Sandbox:
         """Keep its files as they are now; its processes are paused meanwhile, and go on after."""
         self._must_run()
         if isinstance(self._instance, RemoteInstance):
-            answer = await remote.ask(self._channel, "snapshot", sandbox=self.id)
+            answer = await control.ask(self._channel, "snapshot", sandbox=self.id)
             return get_snapshot(self.host.state, str(answer["snapshot"]))
         return await take_snapshot(
             self.host.state, self.backend, self._instance, self._channel, self._spec
@@ -387,8 +393,10 @@ class Sandbox:
     ) -> CommandResult:
         """Run a program to its end. Whatever that end is, it is a result, not an error."""
         self._must_run()
-        asked = Asked(cwd, env, stdin is not None, timeout, max_output, False, on_stdout, on_stderr)
-        started = await self._commands.launch((command, *arguments), self._env, asked)
+        options = Options(
+            cwd, env, stdin is not None, timeout, max_output, False, on_stdout, on_stderr
+        )
+        started = await self._commands.launch((command, *arguments), self._env, options)
         feeding = None
         if stdin is not None:
             feeding = self._loop.create_task(_feed(started, stdin))
@@ -420,8 +428,8 @@ class Sandbox:
     ) -> Command:
         """Start a program and let it run: its output can be followed, it can be waited for."""
         self._must_run()
-        asked = Asked(cwd, env, stdin, timeout, max_output, True, on_stdout, on_stderr)
-        return await self._commands.launch((command, *arguments), self._env, asked)
+        options = Options(cwd, env, stdin, timeout, max_output, True, on_stdout, on_stderr)
+        return await self._commands.launch((command, *arguments), self._env, options)
 
     # ---------------------------------------------------------------------- files
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.sandbox.egress import tls
-from holdfast.sandbox.waiting import readable
+from holdfast.sandbox.channel import readable
 
 MOST = 32 * 1024
 """Bytes that may go by before it must be clear what they are."""
@@ -41,7 +41,7 @@ class Opening(StrEnum):
 
 def tell(data: bytes) -> Opening | None:
     """What these first bytes begin; None while they may begin several things."""
-    if data[:1] == bytes([tls.HANDSHAKE]):
+    if data[:1] == bytes([HANDSHAKE]):
         if len(data) < 2:
             return None
         return Opening.TLS if data[1] == 3 else Opening.OTHER
@@ -88,3 +88,90 @@ async def look(connection: socket.socket, silence: float | None) -> Opening | No
             if len(data) >= MOST:
                 raise TimeoutError
             await asyncio.sleep(_LOOK_AGAIN)  # readable all the time: there is no event to await
+
+
+# --- the server name in a TLS ClientHello: read, never decrypted ---
+
+HANDSHAKE = 0x16
+_CLIENT_HELLO, _SERVER_NAME, _HOST_NAME = 1, 0, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a ClientHello says in the clear."""
+
+    server_name: str | None
+
+
+class Incomplete(Exception):
+    """More bytes are needed."""
+
+
+class Malformed(Exception):
+    """No ClientHello any library would send."""
+
+
+def parse_hello(data: bytes) -> Hello:
+    """Read the first record of a TLS connection."""
+    if len(data) < 5:
+        raise Incomplete
+    if data[0] != HANDSHAKE or data[1] != 3:
+        raise Malformed("no TLS handshake")
+    length = int.from_bytes(data[3:5], "big")
+    if length > 16384 or length < 42:
+        raise Malformed("a record of impossible length")
+    if len(data) < 5 + length:
+        raise Incomplete
+    try:
+        return Hello(_server_name(data[5 : 5 + length]))
+    except (IndexError, UnicodeDecodeError) as error:
+        raise Malformed("a ClientHello cut short") from error
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data, self._place = data, 0
+
+    def take(self, count: int) -> bytes:
+        if self._place + count > len(self._data):
+            raise IndexError
+        piece = self._data[self._place : self._place + count]
+        self._place += count
+        return piece
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.take(size), "big")
+
+    def vector(self, size: int) -> bytes:
+        return self.take(self.number(size))
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._place
+
+
+def _server_name(handshake: bytes) -> str | None:
+    reader = _Reader(handshake)
+    if reader.number(1) != _CLIENT_HELLO:
+        raise Malformed("no ClientHello")
+    body = _Reader(reader.vector(3))
+    body.take(2 + 32)
+    body.vector(1)
+    body.vector(2)
+    body.vector(1)
+    if not body.left:
+        return None
+    extensions = _Reader(body.vector(2))
+    found: str | None = None
+    while extensions.left:
+        kind, content = extensions.number(2), extensions.vector(2)
+        if kind != _SERVER_NAME:
+            continue
+        names = _Reader(_Reader(content).vector(2))
+        while names.left:
+            name_kind, name = names.number(1), names.vector(2)
+            if name_kind == _HOST_NAME:
+                if found is not None:
+                    raise Malformed("two server names")
+                found = name.decode("ascii")
+    return found

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 from holdfast.records.sandboxes import EgressRecord
 from holdfast.sandbox.base import Listeners
-from holdfast.sandbox.egress import addresses, http, names, protocol_detection, tls
+from holdfast.sandbox.egress import dns, http, protocol_detection
 from holdfast.sandbox.egress.attempts import Attempts, PacketReader
 from holdfast.sandbox.egress.protocol_detection import Opening
 from holdfast.sandbox.network import AllowedHost, Network
@@ -77,11 +77,11 @@ class Proxy:
         authority: Authority | None,
         record: Callable[[EgressRecord], None],
         *,
-        resolve: addresses.Resolve | None = None,
+        resolve: dns.Resolve | None = None,
     ) -> None:
         self._sandbox_id, self._listeners, self._network = sandbox_id, listeners, network
         self._authority, self._record = authority, record
-        self._resolve = resolve or addresses.resolve
+        self._resolve = resolve or dns.resolve
         self._addresses: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -132,20 +132,20 @@ class Proxy:
 
     def answer(self, message: bytes) -> bytes | None:
         """The answer to a DNS message."""
-        question = names.parse(message)
+        question = dns.parse_question(message)
         if question is None:
             return None
         name = question.name.lower() if question.name else None
         if name is None or self._network.rule(name) is None:
             self._refused_name(question.shown)
-            return names.answer(question, names.REFUSED)
+            return dns.answer(question, dns.REFUSED)
         if name not in self._addresses and len(self._addresses) >= _MOST_NAMES:
             self._refused(name, None, f"more than {_MOST_NAMES} names")
-            return names.answer(question, names.REFUSED)
-        return names.answer(question, names.NO_ERROR, self._address_for(name))
+            return dns.answer(question, dns.REFUSED)
+        return dns.answer(question, dns.NO_ERROR, self._address_for(name))
 
     def _asked_in_vain(self, message: bytes) -> None:
-        question = names.parse(message)
+        question = dns.parse_question(message)
         if question is not None:
             self._refused_name(question.shown)
 
@@ -279,11 +279,11 @@ class Proxy:
         while True:
             data = connection.recv(protocol_detection.MOST, socket.MSG_PEEK)
             try:
-                hello = tls.parse(data)
+                hello = protocol_detection.parse_hello(data)
                 break
-            except tls.Malformed as error:
+            except protocol_detection.Malformed as error:
                 raise _No(f"TLS: {error}") from error
-            except tls.Incomplete:
+            except protocol_detection.Incomplete:
                 if loop.time() > deadline or len(data) >= protocol_detection.MOST:
                     raise _No("TLS: a ClientHello that never ends") from None
                 await asyncio.sleep(0.01)
@@ -300,7 +300,7 @@ class Proxy:
             found = await self._resolve(attempt.host, attempt.port)
         except OSError as error:
             raise _No(f"the name can't be resolved: {error}") from error
-        allowed = [a for a in found if rule.private or addresses.is_public(a)]
+        allowed = [a for a in found if rule.private or dns.is_public(a)]
         if not allowed or len(allowed) < len(found):
             raise _No(f"the name leads to {', '.join(found) or 'nothing'}: not a public address")
         return allowed[0], attempt.port

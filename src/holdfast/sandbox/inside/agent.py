@@ -13,10 +13,11 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast.sandbox.inside import archive, files, frames, memory, prefork, template, zygote
-from holdfast.sandbox.inside.commands import EXPENDABLE, Command
+from holdfast.sandbox.inside import archive, files, frames, template, zygote
+from holdfast.sandbox.inside.command import EXPENDABLE, Command
 
 if TYPE_CHECKING:
     from holdfast.sandbox.inside.relay import Relay
@@ -44,7 +45,7 @@ class Agent:
         self._oom_score_fd, self._memory = oom_score_fd, memory_limit
         self.commands_are = commands_are
         """The user commands become, where that is not who we are already."""
-        self.ahead = prefork.Ahead(self, wanted=forks_ahead)
+        self.ahead = template.Ahead(self, wanted=forks_ahead)
         self._next_look = self._next_nudge = 0.0
         self.relay: Relay | None = None
         self._reader, self._writer = reader, writer
@@ -125,7 +126,7 @@ class Agent:
         while True:
             self._flush(self._writer)
             spare = self.ahead.due and not self._commands and not self._out
-            events = self._poll.poll(prefork.LULL if spare else self._next_deadline())
+            events = self._poll.poll(template.LULL if spare else self._next_deadline())
             if spare and not events:
                 self.ahead.make()
             for fd, event in events:
@@ -346,10 +347,10 @@ class Agent:
         if self._memory is not None and now >= self._next_look:
             self._watch_memory(self._memory)
             # Looking must stay a small part of what is done, however many processes there are.
-            self._next_look = time.monotonic() + max(memory.PERIOD, 5 * (time.monotonic() - now))
+            self._next_look = time.monotonic() + max(_MEMORY_PERIOD, 5 * (time.monotonic() - now))
 
     def _watch_memory(self, limit: int) -> None:
-        processes = memory.over(limit)
+        processes = over_memory(limit)
         if not processes:
             return
         families = {c.key: c.family() for c in self._commands.values()}
@@ -364,3 +365,43 @@ class Agent:
 
 def _do_nothing(*_: object) -> None:
     """A handler that only wakes the loop."""
+
+
+# --- memory in use, for hosts without a memory cgroup ---
+# Adds up what every process and every file holds and names who is to be killed once that passes
+# the limit. Coarser than the kernel's own count: it looks every tenth of a second.
+
+_MEMORY_PERIOD = 0.1
+
+
+def over_memory(limit: int) -> dict[int, int] | None:
+    """The memory of each process, if all of it together with the files is over `limit`."""
+    space = os.statvfs("/")
+    total = (space.f_blocks - space.f_bfree) * space.f_frsize
+    processes: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and entry != "1":
+            processes[int(entry)] = _held(entry)
+    return processes if total + sum(processes.values()) > limit else None
+
+
+def _held(pid: str) -> int:
+    """What a process holds alone, and its share of what it has in common with others."""
+    try:
+        return _sum(f"/proc/{pid}/smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
+    except PermissionError:
+        # One that forbids others to look is counted with all it shares.
+        try:
+            return _sum(f"/proc/{pid}/status", (b"RssAnon:", b"RssShmem:"))
+        except OSError:
+            return 0
+    except OSError:
+        return 0  # it has just ended
+
+
+def _sum(path: str, fields: tuple[bytes, ...]) -> int:
+    kilobytes = 0
+    for line in Path(path).read_bytes().splitlines():
+        if line.startswith(fields):
+            kilobytes += int(line.split()[1])
+    return kilobytes * 1024

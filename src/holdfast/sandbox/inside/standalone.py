@@ -12,7 +12,7 @@ import socket
 import stat
 import sys
 
-from holdfast.sandbox.inside import archive, attempts, zygote
+from holdfast.sandbox.inside import archive, relay, zygote
 from holdfast.sandbox.inside.agent import Agent
 from holdfast.sandbox.inside.relay import Relay
 from holdfast.sandbox.namespace import linux
@@ -25,7 +25,7 @@ def start() -> None:
     a snapshot to start from, whether to watch what leaves, and our names."""
     ports = [int(port) for port in sys.argv[1].split(",") if port]
     layered = sys.argv[2] == archive.LAYERED
-    watched = sys.argv[3] == attempts.WATCHED
+    watched = sys.argv[3] == relay.WATCHED
     pythons = frozenset(sys.argv[4:])
     # A socket goes both ways; where the two streams are pipes, each has its own.
     reader = os.dup(0)
@@ -34,7 +34,7 @@ def start() -> None:
     for fd in (0, 1, 2):
         os.dup2(silence, fd)
     os.close(silence)
-    leaving = attempts.AttemptSender() if watched else None
+    leaving = relay.AttemptSender() if watched else None
     listeners = _listen(ports) if ports else None
     if layered:
         _lay_over()

@@ -6,7 +6,8 @@
     enter.py      what a forked child does to become one
     backend.py    the host's side
     cgroups.py    limits on processes, memory and CPU, versions 1 and 2
-    linux.py, seccomp.py, syscalls.py   the kernel
+    uids.py       a kernel user per sandbox
+    linux.py, seccomp.py, packet_capture.py   the kernel
 
 `launcher`, `view`, `server`, `enter` and below run in processes of their own, started with an
 empty environment, and import nothing but the standard library and `holdfast.sandbox.inside`.

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import SandboxError, SandboxUnavailable
-from holdfast.sandbox import cleanup, janitor, runtimes
+from holdfast.sandbox import cleanup, runtimes
 from holdfast.sandbox.base import Isolation, Listeners, Probe, Standing, Usage
-from holdfast.sandbox.namespace import cgroups, launcher, processes, server, uids
+from holdfast.sandbox.channel import readable
+from holdfast.sandbox.namespace import cgroups, launcher, server, uids
 from holdfast.sandbox.probes import try_out
 from holdfast.sandbox.spec import Spec
 from holdfast.sandbox.state import HostFolder
-from holdfast.sandbox.waiting import readable
 
 _START_LIMIT = 30.0
 _CREATE_LIMIT = 30.0  # for a machine under load; that it ended is seen at once
@@ -62,8 +62,8 @@ class NamespaceInstance:
             return found
         cpu = found.cpu_seconds
         if cpu is None and self.pidfd >= 0 and not _ended(self.pidfd):
-            cpu = processes.cpu_seconds(self.pid)
-        files = processes.bytes_held(self.upper) if self.upper is not None else None
+            cpu = cpu_seconds(self.pid)
+        files = bytes_held(self.upper) if self.upper is not None else None
         return replace(found, cpu_seconds=cpu, disk_used=files)
 
     def restart_peak(self) -> bool:
@@ -270,7 +270,7 @@ class NamespaceBackend:
             "library": library,
         }
         python = getattr(sys, "_base_executable", sys.executable)
-        words = janitor.command(python, library, launcher.__name__, "start")
+        words = cleanup.bare_command(python, library, launcher.__name__, "start")
         process = subprocess.Popen(
             [words[0], "-I", "-S", *words[1:]],
             stdin=subprocess.PIPE,
@@ -337,3 +337,52 @@ def _listeners(fds: list[int], ports: tuple[int, ...]) -> Listeners:
     count = 1 + len(ports)
     connections = dict(zip(ports, sockets[1:count], strict=True))
     return Listeners(sockets[0], connections, tuple(sockets[count:]))
+
+
+# --- use, asked of the host's kernel where no cgroup counts ---
+# All processes of a sandbox are below its first one, which also gets those whose parents ended,
+# and with them the time of all that have ended.
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(first: int) -> float | None:
+    """Time of the processes at and below `first`, those that ended included; None if it ended."""
+    ticks: int | None = None
+    waiting = [first]
+    while waiting:
+        pid = waiting.pop()
+        used = _ticks(pid)
+        if used is None:
+            continue  # it ended meanwhile, and whoever waited for it has its time
+        ticks = used if ticks is None else ticks + used
+        waiting += _children(pid)
+    return None if ticks is None else ticks / _TICKS
+
+
+def bytes_held(folder: int) -> int:
+    """Bytes of the files on the file system of an open folder."""
+    space = os.fstatvfs(folder)
+    return (space.f_blocks - space.f_bfree) * space.f_frsize
+
+
+def _ticks(pid: int) -> int | None:
+    """Its own time, and that of the children it waited for."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return sum(int(field) for field in fields[11:15])
+
+
+def _children(pid: int) -> list[int]:
+    """Its children; none where the kernel has no such list, so that only the ended are counted."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            text = Path(f"/proc/{pid}/task/{thread}/children").read_text()
+            found += [int(child) for child in text.split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return found
+    return found

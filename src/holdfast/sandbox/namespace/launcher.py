@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from holdfast.sandbox import cleanup
-from holdfast.sandbox.janitor import command, ignore_the_terminal, wait_for_end
+from holdfast.sandbox.cleanup import bare_command, ignore_the_terminal, wait_for_end
 from holdfast.sandbox.namespace import linux
 from holdfast.sandbox.namespace.view import LOCALE, Runtimes, build, inside_python, python_paths
 
@@ -76,7 +76,7 @@ def _serve(view: str, runtimes: Runtimes, server: int, alive: int) -> None:
     linux.umount(".")
     os.chdir("/")
     os.set_inheritable(server, True)
-    words = command(
+    words = bare_command(
         inside_python(runtimes),
         "/lib-holdfast",
         "holdfast.sandbox.namespace.server",

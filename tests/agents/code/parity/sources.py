@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html import unescape
 
-from holdfast.sandbox.registries import pip
+from holdfast.sandbox import registries
 
 PACKAGES = {
     "inflection": 5, "toolz": 20, "boltons": 40, "sortedcontainers": 12, "more-itertools": 5,
@@ -61,8 +61,10 @@ class Module:
 
 def fetched(package: str) -> dict[str, str]:
     """The Python files of the newest source distribution, by their path in it."""
-    settings = pip.configured(pip._ask("config", "list"))  # pyright: ignore[reportPrivateUsage]
-    index = settings.get("index-url") or pip.default_index(pip._ask("install", "--help"))  # pyright: ignore[reportPrivateUsage]
+    settings = registries.configured(registries._ask_pip("config", "list"))  # pyright: ignore[reportPrivateUsage]
+    index = settings.get("index-url") or registries.default_index(
+        registries._ask_pip("install", "--help")
+    )  # pyright: ignore[reportPrivateUsage]
     trust = ssl.create_default_context(cafile=settings.get("cert"))
     page = f"{index.rstrip('/')}/{package}/"
     links = _LINK.findall(_got(page, trust).decode())

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.sandbox.inside import spawn
+from holdfast.sandbox.inside import zygote
 from holdfast.sandbox.inside.template import Used
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ class Command:
 
     def start(self, header: dict[str, Any]) -> None:
         """Fork; in the child, become the program. Raises OSError where it can't be started."""
-        order = spawn.Order.of(header, self.agent.pythons, self.agent.commands_are)
+        order = zygote.Order.of(header, self.agent.pythons, self.agent.commands_are)
         out, err = os.pipe(), os.pipe()
         stdin = os.pipe() if header.get("stdin") else (os.open(os.devnull, os.O_RDONLY), None)
         theirs = (stdin[0], out[1], err[1])
         self.agent.set_oom_score(EXPENDABLE)
         try:
-            self.pid = self.agent.ahead.take(order, theirs) or spawn.start(order, theirs)
+            self.pid = self.agent.ahead.take(order, theirs) or zygote.start(order, theirs)
         except OSError:
             for fd in (out[0], err[0], stdin[1]):
                 if fd is not None:
