@@ -485,7 +485,7 @@ async def test_the_documents_examples_are_accepted(server: Server) -> None:
     for name in ("Evaluate", "StartRun", "ForkRun", "Answer", "SendEvent"):
         model = getattr(bodies, name, None)
         if model is None:
-            from holdfast.server.api.evaluate import Evaluate as model
+            from holdfast.server.api.workflows import Evaluate as model
         for example in document[name]["examples"]:
             model.model_validate(example)
             examples += 1

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from holdfast.errors import TooManyRequests
 from holdfast.server.http_server import MAX_HEAD
-from holdfast.server.request_limits import CLIENTS_REMEMBERED, RateLimit
+from holdfast.server.security import CLIENTS_REMEMBERED, RateLimit
 from holdfast.server.settings import ServerSettings
 
 from .conftest import TOKEN, Server, running

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -22,27 +23,13 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.gateway.gateway import Gateway
 from holdfast.runtime.engine import Engine
 from holdfast.server import inspector, login
-from holdfast.server.api import (
-    approvals,
-    evaluate,
-    events,
-    health,
-    hooks,
-    models,
-    run_record,
-    runs,
-    steering,
-    updates,
-    workflows,
-)
+from holdfast.server.api import approvals, events, health, run_control, runs, workflows
 from holdfast.server.authentication import Gatekeeper
 from holdfast.server.change_feed import Feed
-from holdfast.server.openapi import use_document
-from holdfast.server.refusals import refusal
 from holdfast.server.replies import from_http, unexpected
-from holdfast.server.security import HEADERS, Guard
+from holdfast.server.requests import BadBody
+from holdfast.server.security import HEADERS, Guard, refusal
 from holdfast.server.settings import ServerSettings
-from holdfast.server.strict_json import BadBody
 from holdfast.session import Caller, set_caller
 from holdfast.store import opener
 
@@ -80,10 +67,7 @@ def create_app(
     app.state.feed = Feed(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams
     )
-    for module in (
-        *(evaluate, workflows, runs, run_record, steering, updates, approvals),
-        *(events, hooks, models, health, login),
-    ):
+    for module in (workflows, runs, run_control, approvals, events, health, login):
         app.include_router(module.router)
     use_document(app)
     app.include_router(inspector.router, include_in_schema=False)
@@ -169,3 +153,37 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     reply = refusal(request, unexpected(error))
     reply.headers.update(HEADERS)  # this is answered outside of the guard
     return reply
+
+
+# --- the OpenAPI document: what FastAPI knows, and how to log in ---
+
+DESCRIPTION = """Durable runs over HTTP: start them, follow them, steer them.
+
+Errors are `{"error": {"kind", "message", "hint"}}`. Times are seconds since 1970, UTC; money is
+US dollars as text. Where the server has a token, send it as `Authorization: Bearer …`.
+"""
+
+
+def use_document(app: FastAPI) -> None:
+    """Have the application give its document, made once, at its `openapi_url`."""
+    made: list[dict[str, Any]] = []
+
+    def document() -> dict[str, Any]:
+        if not made:
+            made.append(_document(app))
+        return made[0]
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    found = get_openapi(
+        title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes
+    )
+    found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    found["security"] = [{"token": []}, {}]
+    for path, operations in found["paths"].items():
+        for operation in operations.values():
+            if not path.startswith("/api/"):
+                operation["security"] = []
+    return found

@@ -8,12 +8,16 @@
   frame.
 
 `Guard` is the middleware that does all of this before the application sees a request. What is a
-name, a token, a login is `gatekeeper`'s to say.
+name, a token, a login is `authentication`'s to say.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -21,10 +25,18 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from holdfast.errors import CrossSite, HoldfastError, LoginRequired, TooSlow, WrongMediaType
+from holdfast.errors import (
+    CrossSite,
+    HoldfastError,
+    LoginRequired,
+    PayloadTooLarge,
+    TooManyRequests,
+    TooSlow,
+    WrongMediaType,
+)
 from holdfast.server.authentication import Gatekeeper, Way
-from holdfast.server.refusals import refusal, wants_page
-from holdfast.server.request_limits import ClientGone, RateLimit, discard, read_body, replay
+from holdfast.server.inspector.pages import error_page
+from holdfast.server.replies import error_headers, error_reply
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -181,3 +193,125 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sending
+
+
+# --- how much of the server a client may have: requests a minute, bytes and seconds of a body ---
+
+
+CLIENTS_REMEMBERED = 10_000
+
+
+class ClientGone(Exception):
+    """The client went away before its request was read."""
+
+
+class RateLimit:
+    """Per client so many requests a minute, of which a sixth may come at once."""
+
+    def __init__(self, per_minute: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_minute / 60
+        self._burst = max(per_minute / 6, 1.0)
+        self._now = now
+        self._clients: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> None:
+        """Count a request; raises TooManyRequests if it is one too many."""
+        if self._per_second <= 0:
+            return
+        now = self._now()
+        left, at = self._clients.get(client, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._per_second)
+        if left < 1:
+            wait = (1 - left) / self._per_second
+            raise TooManyRequests("too many requests", hint="slow down", retry_after=wait)
+        self._clients[client] = (left - 1, now)
+        self._clients.move_to_end(client)
+        if len(self._clients) > CLIENTS_REMEMBERED:
+            self._clients.popitem(last=False)
+
+
+async def read_body(receive: Receive, declared: str | None, limit: int, seconds: float) -> bytes:
+    """A request's whole body, refused as soon as it is known to be too large or too slow."""
+    if declared is not None and declared.isdecimal() and int(declared[:20]) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                chunk: bytes = message.get("body", b"")
+                size += len(chunk)
+                if size > limit:
+                    raise _too_large(limit)
+                chunks.append(chunk)
+                if not message.get("more_body"):
+                    return b"".join(chunks)
+    except TimeoutError:
+        raise TooSlow(f"the request's body did not arrive within {seconds:g} s") from None
+
+
+async def discard(receive: Receive, limit: int, seconds: float = 1.0) -> None:
+    """Take what is left of a request that was refused, as far as it is little.
+
+    A connection closed on unread data is reset, and the client may never see why.
+    """
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            while size <= limit:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
+    except TimeoutError:
+        return
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"the request's body is over {limit:,} bytes",
+        hint="keep large data elsewhere and pass a reference, or raise the server's max_body",
+    )
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that hands out a body read before, and then what comes next."""
+    told = False
+
+    async def again() -> Message:
+        nonlocal told
+        if told:
+            return await receive()
+        told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+# --- refusals: a page for people, JSON for programs ---
+# A page is for a browser that says it takes one, anywhere but under `/api`. Status and headers are
+# the same in both forms.
+
+
+def wants_page(request: Request) -> bool:
+    """Whether a person is there to read a page."""
+    path: str = request.scope["path"]
+    if path == "/api" or path.startswith("/api/") or path.endswith(".json"):
+        return False
+    return "text/html" in request.headers.get("accept", "")
+
+
+def refusal(
+    request: Request,
+    error: HoldfastError,
+    headers: Mapping[str, str] | None = None,
+    *,
+    bare: bool = False,
+) -> Response:
+    """The answer that an error stands for. `bare`: to somebody who may not see the other pages."""
+    if not wants_page(request):
+        return error_reply(error, headers)
+    return error_page(request, error, error_headers(error, headers), bare=bare)

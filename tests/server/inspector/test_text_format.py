@@ -11,10 +11,15 @@ from holdfast.gateway.secrets import Redactor
 from holdfast.runtime.step_records import StepRecord
 from holdfast.server.inspector import text_format
 from holdfast.server.inspector.actions import changed
-from holdfast.server.inspector.chart import chart_of, slice_start, slice_width
 from holdfast.server.inspector.code_html import diff, highlight
+from holdfast.server.inspector.models import (
+    by_model,
+    chart_of,
+    percentile,
+    slice_start,
+    slice_width,
+)
 from holdfast.server.inspector.payloads import SHOWN_TEXT, show
-from holdfast.server.inspector.statistics import by_model, percentile
 from holdfast.server.inspector.transcript import speech_of, story_of
 from holdfast.store.inspection import Payload, Slice, Sum
 from holdfast.store.ledger import CallTotals

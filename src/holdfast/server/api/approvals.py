@@ -17,11 +17,10 @@ from starlette.responses import Response
 from holdfast.errors import UsageError
 from holdfast.loop.approval_decisions import decide, get_approval, list_approvals
 from holdfast.records.approvals import ApprovalStatus
-from holdfast.server.api.hooks import ANYTHING, payload_of
+from holdfast.server.api.events import ANYTHING, payload_of
 from holdfast.server.replies import Json
-from holdfast.server.requests import Decide, DecideByToken
+from holdfast.server.requests import Decide, DecideByToken, StrictRoute
 from holdfast.server.schemas import ERRORS, ApprovalPage, ApprovalShown
-from holdfast.server.strict_json import StrictRoute
 
 router = APIRouter(tags=["approvals"], route_class=StrictRoute, responses=ERRORS)
 

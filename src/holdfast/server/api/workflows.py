@@ -1,27 +1,34 @@
-"""Workflows: which there are, and starting runs of them."""
+"""Workflows: which there are, starting runs of them and of the code agent; usable models."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import asdict
+from decimal import Decimal
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Query
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
+from holdfast.agents.code.records import LanguageName
+from holdfast.agents.code.workflow import MOST_ATTEMPTS, MOST_PROMPT, evaluate_code
+from holdfast.agents.settings import code_settings
 from holdfast.durations import seconds
 from holdfast.errors import UsageError
+from holdfast.gateway.model_list import list_models
 from holdfast.runtime.client import create_run
 from holdfast.runtime.definitions import Workflow, find_workflow, registered
 from holdfast.runtime.engine import Engine
 from holdfast.server import views
-from holdfast.server.dependencies import TheEngine
+from holdfast.server.dependencies import TheEngine, TheGateway
 from holdfast.server.replies import Json
-from holdfast.server.requests import StartRun
-from holdfast.server.schemas import ERRORS, Started, WorkflowList
-from holdfast.server.strict_json import StrictRoute
+from holdfast.server.requests import Name, RequestBody, StartRun, StrictRoute
+from holdfast.server.schemas import ERRORS, ModelList, Started, WorkflowList
 from holdfast.store.base import Created
 
-router = APIRouter(tags=["workflows"], route_class=StrictRoute, responses=ERRORS)
+router = APIRouter(route_class=StrictRoute, responses=ERRORS)
 
 MAX_KEY = 255
 MAX_DELAY = 10 * 366 * 86400.0
@@ -36,7 +43,7 @@ IdempotencyKey = Annotated[
 ]
 
 
-@router.get("/api/workflows", response_model=WorkflowList)
+@router.get("/api/workflows", tags=["workflows"], response_model=WorkflowList)
 async def list_workflows() -> Response:
     """The workflows that this server knows."""
     known = [registered()[name] for name in sorted(registered())]
@@ -54,6 +61,7 @@ def _shown(workflow: Workflow[..., Any]) -> dict[str, Any]:
 
 @router.post(
     "/api/workflows/{name}/runs",
+    tags=["workflows"],
     status_code=202,
     response_model=Started,
     responses={200: {"model": Started, "description": "there is a run with this key already"}},
@@ -103,3 +111,101 @@ def started_reply(created: Created) -> Json:
     }
     headers = {"location": f"/api/runs/{run.id}"}
     return Json(body, 200 if created.existed else 202, headers)
+
+
+# --- the code agent: a task in plain English in, a run's id out at once ---
+
+MOST_DOLLARS = 1_000_000
+Package = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[!-~]+$")]
+
+
+class Evaluate(RequestBody):
+    """A task for the code agent."""
+
+    prompt: str = Field(
+        min_length=1, max_length=MOST_PROMPT, description="what the program should do"
+    )
+    language: LanguageName = "python"
+    model: Name | None = Field(default=None, description="writes the program")
+    test_model: Name | None = Field(default=None, description="writes the tests")
+    attempts: int | None = Field(default=None, ge=1, le=MOST_ATTEMPTS)
+    budget: Annotated[str, Field(max_length=30)] | float | None = Field(
+        default=None, description="US dollars the run may spend"
+    )
+    packages: list[Package] = Field(
+        default=[], max_length=50, description="what the program may use, installed beforehand"
+    )
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "prompt": "Write is_palindrome, ignoring case and punctuation",
+                    "language": "python",
+                    "budget": "0.50",
+                }
+            ]
+        }
+    )
+
+
+@router.post(
+    "/api/evaluate",
+    tags=["code agent"],
+    status_code=202,
+    response_model=Started,
+    responses={200: {"model": Started, "description": "there is a run with this key already"}},
+)
+async def evaluate(
+    engine: TheEngine, gateway: TheGateway, body: Evaluate, key: IdempotencyKey = None
+) -> Response:
+    """Have a program written and tested; the run's result says whether its tests pass."""
+    if not body.prompt.strip():
+        raise UsageError("body.prompt: the task is empty", hint="say what the program should do")
+    if engine.works:  # other workers may have other models
+        for model in (body.model, body.test_model):
+            if model is not None:
+                gateway.routes.candidates(model)
+    input: dict[str, Any] = {
+        "prompt": body.prompt,
+        "language": body.language,
+        "model": body.model,
+        "test_model": body.test_model,
+        "max_attempts": body.attempts or code_settings().attempts,
+        "budget": dollars(body.budget),
+        "packages": body.packages,
+    }
+    return await started(engine, evaluate_code.options(key=checked_key(key)), input)
+
+
+def dollars(amount: str | float | None) -> str | None:
+    """An amount of money, checked, as text."""
+    if amount is None:
+        return None
+    try:
+        found = Decimal(str(amount))
+        if found.is_finite() and 0 <= found <= MOST_DOLLARS:
+            return f"{found:f}"
+    except ArithmeticError:
+        pass
+    raise UsageError(
+        "body.budget: that is no amount of money",
+        hint=f'US dollars, 0 to {MOST_DOLLARS:,}, as in "0.50"',
+    )
+
+
+# --- models ---
+
+
+class ModelQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    all: bool = Field(default=False, description="also those that can't be used, and why")
+
+
+@router.get("/api/models", tags=["models"], response_model=ModelList)
+async def models(gateway: TheGateway, query: Annotated[ModelQuery, Query()]) -> Response:
+    """The models usable here, as far as they are known offline."""
+    found = await asyncio.to_thread(lambda: list_models(gateway, look=True))
+    shown = [asdict(model) for model in found if query.all or model.why_not is None]
+    return Json({"models": shown})

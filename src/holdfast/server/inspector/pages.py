@@ -31,7 +31,7 @@ from holdfast.gateway.providers import resolve_providers
 from holdfast.gateway.secrets import Redactor
 from holdfast.server.authentication import csrf_token
 from holdfast.server.inspector import text_format
-from holdfast.server.inspector.steps import label_of
+from holdfast.server.inspector.run_data import label_of
 from holdfast.server.replies import Json, error_headers, error_reply
 from holdfast.store.inspection import Inspection, View
 

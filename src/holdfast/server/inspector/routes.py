@@ -10,16 +10,13 @@ from holdfast.errors import NotFound
 from holdfast.server.inspector import (
     actions,
     approvals,
-    bulk,
     calls,
     compare,
-    events_page,
     models,
     run,
     runs,
     sandboxes,
-    start,
-    transcript_page,
+    transcript,
     workers,
 )
 from holdfast.server.inspector.pages import PageRoute, add_action, add_page, static_files
@@ -48,17 +45,17 @@ async def static(request: Request) -> Response:
     return Response(data, media_type=f"{kind}; charset=utf-8", headers=headers)
 
 
-add_action(router, "/runs/cancel", bulk.ask, bulk.do)
+add_action(router, "/runs/cancel", actions.ask_bulk, actions.do_bulk)
 add_page(router, "/runs", runs.list_page)
-add_action(router, "/runs/start", start.ask_start, start.do_start)
+add_action(router, "/runs/start", actions.ask_start, actions.do_start)
 add_action(router, "/runs/{run_id}/rerun", actions.ask_rerun, actions.do_fork)
 add_action(router, "/runs/{run_id}/fork", actions.ask_fork, actions.do_fork)
 add_action(router, "/runs/{run_id}/send", actions.ask_send, actions.do_send)
 add_action(router, "/runs/{run_id}/do/{action}", actions.ask_plain, actions.do_plain)
-add_page(router, "/runs/{run_id}/transcript", transcript_page.transcript_page)
-add_page(router, "/runs/{run_id}/events", events_page.events_page)
-add_page(router, "/runs/{run_id}/json", events_page.json_page)
-router.add_api_route("/runs/{run_id}/events/{seq}/value", events_page.payload, response_model=None)
+add_page(router, "/runs/{run_id}/transcript", transcript.transcript_page)
+add_page(router, "/runs/{run_id}/events", run.events_page)
+add_page(router, "/runs/{run_id}/json", run.json_page)
+router.add_api_route("/runs/{run_id}/events/{seq}/value", run.payload, response_model=None)
 router.add_api_route("/runs/{run_id}/patch", run.patch_file, response_model=None)
 add_page(router, "/runs/{run_id}/compare/{other}", compare.compare_page)
 add_page(router, "/runs/{run_id}", run.timeline_page)

@@ -1,4 +1,4 @@
-"""A run's timeline, with the selected step beside it; and what all pages of a run have."""
+"""The pages of one run: its timeline with the selected step beside it, its events, its JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from holdfast.errors import NotFound
 from holdfast.records.live import Published
 from holdfast.runtime.step_records import StepRecord
 from holdfast.server import views
-from holdfast.server.inspector import approvals, outline, payloads
+from holdfast.server.inspector import approvals, payloads, timeline
+from holdfast.server.inspector.code_html import RepairView, highlight, patch_bytes, repair_of
 from holdfast.server.inspector.pages import Page, inspection, mask, url, whole
-from holdfast.server.inspector.patches import RepairView, patch_bytes, repair_of
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
-from holdfast.server.inspector.run_data import Loaded, load
+from holdfast.server.inspector.run_data import Loaded, existing, is_inner, load
 from holdfast.server.inspector.runs import status_of
-from holdfast.server.inspector.steps import is_inner
-from holdfast.server.inspector.text_format import summary
+from holdfast.server.inspector.text_format import moment, summary
 from holdfast.store.inspection import CallRow, StepWork, View
 
 LABEL_BYTES = 4096
@@ -67,7 +66,7 @@ async def timeline_page(request: Request) -> Page:
         shown_steps = [step for step in loaded.steps if step.key == kept or not is_inner(step)]
     chosen = whole(request, "from", -1, 0, max(len(shown_steps) - 1, 0))
     first = _first_row(shown_steps, panel, chosen)
-    drawn = outline.outline_of(
+    drawn = timeline.outline_of(
         shown_steps, loaded.calls, loaded.step_totals, loaded.begin, loaded.end(now), first
     )
     rows = [line.step for line in drawn.lines]
@@ -86,7 +85,7 @@ async def timeline_page(request: Request) -> Page:
         "labels": texts,
         "hidden": len(loaded.steps) - len(shown_steps),
         "repair": repair,
-        "rows": outline.ROWS,
+        "rows": timeline.ROWS,
     }
     if panel is not None and panel.step.error is not None and loaded.failure is not None:
         same = str(panel.step.error) == str(loaded.failure)
@@ -96,14 +95,14 @@ async def timeline_page(request: Request) -> Page:
 
 def _first_row(steps: Sequence[StepRecord], panel: Panel | None, chosen: int) -> int:
     """Where a long timeline is entered: as asked for, or so that the chosen step is shown."""
-    if len(steps) <= outline.ROWS:
+    if len(steps) <= timeline.ROWS:
         return 0
     if chosen >= 0:
         return chosen
     keys = [step.key for step in steps]
     if panel is None or panel.step.key not in keys:
         return 0
-    return keys.index(panel.step.key) // outline.ROWS * outline.ROWS
+    return keys.index(panel.step.key) // timeline.ROWS * timeline.ROWS
 
 
 def told_apart(
@@ -282,3 +281,111 @@ def _step_json(step: StepRecord, run_id: str) -> dict[str, Any]:
     """A step as the API shows it, payloads by their addresses, and what its result says of it."""
     more = {"round": step.round, "passed": step.passed, "verdict": step.verdict}
     return {**views.step_json(step, run_id, {}), **more}
+
+
+# --- events ---
+
+EVENTS = 200
+"""Events on one page."""
+
+
+async def events_page(request: Request) -> Page:
+    """The page at /runs/ID/events: the journal as it is."""
+    now, masked = time.time(), mask(request)
+    loaded, input = await _with_input(request, masked)
+    total = len(loaded.journal)
+    default = max((total - 1) // EVENTS * EVENTS, 0) if not loaded.run.ended else 0
+    first = whole(request, "from", default, 0, max(total - 1, 0))
+    rows = loaded.journal[first : first + EVENTS]
+    context = {
+        **common(loaded, now, "events", input, masked),
+        "events": [(row, _facts(row.facts, masked)) for row in rows],
+        "first": first,
+        "total": total,
+        "rows": EVENTS,
+    }
+
+    def page_json() -> dict[str, Any]:
+        events = [
+            {
+                "seq": row.seq,
+                "type": row.type,
+                "key": row.key,
+                "at": row.at,
+                "facts": row.facts,
+                "bytes": row.size,
+            }
+            for row in rows
+        ]
+        return {"events": events, "from": first, "total": total, "log": loaded.log}
+
+    return page_of(loaded, "events.html", context, page_json)
+
+
+async def _with_input(request: Request, masked: Mask) -> tuple[Loaded, Shown | None]:
+    """The run that is asked for, and what it was given."""
+
+    def ask(view: View) -> tuple[Loaded, Shown | None]:
+        loaded = load(view, request.path_params["run_id"])
+        return loaded, shown(view, loaded.run.id, 1, masked)
+
+    return await inspection(request).ask(ask)
+
+
+def _facts(facts: dict[str, Any], masked: Mask) -> str:
+    """An event's facts on a line, without what is told elsewhere."""
+    told = {name: value for name, value in facts.items() if name not in ("seed", "rebuild")}
+    error: Any = told.get("error")
+    if isinstance(error, dict):
+        told["error"] = f"{error.get('type')}: {error.get('message')}"  # pyright: ignore[reportUnknownMemberType]
+    text = "  ".join(f"{name}={_fact(name, value)}" for name, value in told.items())
+    return masked(text[:400])
+
+
+def _fact(name: str, value: Any) -> str:
+    if isinstance(value, float) and (name.endswith("_at") or name == "deadline"):
+        return moment(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+# --- JSON and payloads ---
+
+
+async def json_page(request: Request) -> Page:
+    """The page at /runs/ID/json: what programs get, for people."""
+    now, masked = time.time(), mask(request)
+    loaded, input = await _with_input(request, masked)
+    data = as_json(loaded, now, None)
+    text = masked(json.dumps(data, indent=2, ensure_ascii=False))
+    context = {
+        **common(loaded, now, "json", input, masked),
+        "text": highlight(text[:SHOWN_BYTES], "json"),
+        "cut": max(len(text) - SHOWN_BYTES, 0),
+    }
+    return page_of(loaded, "json.html", context, lambda: data)
+
+
+WHOLE = 1_000_000_000
+"""Bytes: more than SQLite keeps in one place, and within what its substr() takes."""
+
+
+async def payload(request: Request) -> Response:
+    """The whole payload of one event, as text, with secrets masked."""
+    run_id, masked = request.path_params["run_id"], mask(request)
+    try:
+        seq = int(request.path_params["seq"])
+    except ValueError as error:
+        raise NotFound("an event is named by its number") from error
+
+    def ask(view: View) -> bytes:
+        existing(view, run_id)
+        found = view.payload(run_id, min(seq, 1 << 62), 0, WHOLE)
+        if found is None:
+            raise NotFound(f"{run_id} has no event {seq}")
+        return masked(found.data.decode(errors="replace")).encode("utf-8", "replace")
+
+    data = await inspection(request).ask(ask)
+    name = f"{run_id}-{seq}.json"
+    headers = {"content-disposition": f'inline; filename="{name}"', "cache-control": "no-store"}
+    # Text, whatever is in it: a browser must not take it for a page.
+    return Response(data, media_type="text/plain; charset=utf-8", headers=headers)

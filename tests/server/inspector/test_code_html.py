@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from holdfast.runtime.step_records import StepRecord
+from holdfast.server.inspector.actions import fields_of
+from holdfast.server.inspector.code_html import patch_bytes, repair_of, view_of
 from holdfast.server.inspector.compare import pairs_of
-from holdfast.server.inspector.patches import patch_bytes, repair_of, view_of
 from holdfast.server.inspector.payloads import field
-from holdfast.server.inspector.start import fields_of
-from holdfast.server.inspector.steps import is_inner, label_of
+from holdfast.server.inspector.run_data import is_inner, label_of
 
 PATCH = """\
 diff --git a/a b.py b/a b.py

@@ -7,8 +7,8 @@ from typing import Any
 from holdfast.records import Event, Run
 from holdfast.runtime.step_records import StepRecord, records_of, steps_of
 from holdfast.server.inspector.actions import reuse
-from holdfast.server.inspector.outline import outline_of
-from holdfast.server.inspector.steps import opens_on
+from holdfast.server.inspector.run_data import opens_on
+from holdfast.server.inspector.timeline import outline_of
 from holdfast.store.inspection import JournalRow
 
 

@@ -18,9 +18,8 @@ from holdfast.server import views
 from holdfast.server.api.workflows import started_reply
 from holdfast.server.dependencies import TheEngine, TheRun
 from holdfast.server.replies import Json
-from holdfast.server.requests import Answer, ForkRun, Nothing
+from holdfast.server.requests import Answer, ForkRun, Nothing, StrictRoute
 from holdfast.server.schemas import ERRORS, DeletedRuns, EventSent, RunShown, Started
-from holdfast.server.strict_json import StrictRoute
 from holdfast.store.base import Created
 
 router = APIRouter(
