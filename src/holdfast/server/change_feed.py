@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from holdfast.errors import CorruptEvent, ServerUnavailable, StoreError
@@ -113,30 +114,9 @@ class Feed:
                 place = self._end
                 yield sse.frame(b"{}", event="reset")
             yield b"id: %d\n\n" % place  # so that a reconnect before the first event misses nothing
-            asks_for_end = run_id is not None
-            while not self.closed.is_set():
-                reader.signal.clear()
-                ended = asks_for_end and await self._has_ended(run_id)
-                items, place, more = await self._behind(place, run_id, from_store=ended)
-                if run_id is not None and any(item.type in RUN_ENDS for item in items):
-                    asks_for_end = True
-                frames = [i.frame for i in items if not types or i.type.startswith(tuple(types))]
-                if frames:
-                    yield b"".join(frames)
-                if watch is not None and (kinds := watch.take()):
-                    yield sse.frame(encoded({"kinds": kinds}), event="touch")
-                if more:
-                    continue
-                if ended:
-                    if watch is not None and run_id is not None:
-                        await self._touches.settled(run_id)
-                    yield sse.frame(b"{}", id=place, event="end")
-                    return
-                if items and asks_for_end:
-                    continue  # it may be over: look, and then for what came meanwhile
-                asks_for_end = False
-                if not await self._wait(reader.signal):
-                    yield sse.KEEP_ALIVE
+            async with aclosing(self._frames(reader, place, tuple(types), watch)) as found:
+                async for frames in found:
+                    yield frames
         except StoreError as error:
             # The client comes back by itself, and goes on where it was.
             log.error("an event stream ends early: %s", error)
@@ -144,6 +124,36 @@ class Feed:
             self._readers.discard(reader)
             if watch is not None:
                 self._touches.leave(watch)
+
+    async def _frames(
+        self, reader: _Reader, place: int, types: tuple[str, ...], watch: Watch | None
+    ) -> AsyncGenerator[bytes]:
+        """What comes behind `place`, as long as the server runs and, for one run, until its end."""
+        run_id = reader.run_id
+        may_have_ended = run_id is not None  # the end may be in the log behind `place` already
+        while not self.closed.is_set():
+            reader.signal.clear()  # before reading: what comes meanwhile sets it again
+            # Asked before the log is read: whatever the run did is then in what is read.
+            ended = may_have_ended and await self._has_ended(run_id)
+            items, place, more = await self._behind(place, run_id, from_store=ended)
+            if run_id is not None and any(item.type in RUN_ENDS for item in items):
+                may_have_ended = True
+            if frames := [i.frame for i in items if not types or i.type.startswith(types)]:
+                yield b"".join(frames)
+            if watch is not None and (kinds := watch.take()):
+                yield sse.frame(encoded({"kinds": kinds}), event="touch")
+            if more:
+                continue
+            if ended:
+                if watch is not None and run_id is not None:
+                    await self._touches.settled(run_id)
+                yield sse.frame(b"{}", id=place, event="end")
+                return
+            if items and may_have_ended:
+                continue  # its end was among them: ask the store, and read what came meanwhile
+            may_have_ended = False  # it runs; the next end event says when to ask again
+            if not await self._wait(reader.signal):
+                yield sse.KEEP_ALIVE
 
     def _enter(self, reader: _Reader) -> None:
         self.check_room()

@@ -37,42 +37,60 @@ class Head:
 
 def prepare(head: bytes, host: str, port: int, add: Mapping[str, str]) -> Head:
     """Check a request's head (without its empty line) and set the headers to add."""
-    lines = head.split(b"\r\n")
-    found = _LINE.fullmatch(lines[0])
-    if found is None:
-        raise Refused("no HTTP/1 request")
-    method, target, version = found.groups()
-    if method.upper() in (b"CONNECT", b"TRACE"):
-        raise Refused(f"{method.decode()} is not forwarded")
-    fields: list[tuple[bytes, bytes]] = []
-    for line in lines[1:]:
-        field = _HEADER.fullmatch(line)
-        if field is None:
-            raise Refused("a header that is none")
-        fields.append((field.group(1).lower(), field.group(2)))
-    if target.startswith(b"/") or target == b"*":
-        pass
-    else:
-        scheme, _, rest = target.partition(b"://")
-        if scheme.lower() not in (b"http", b"https"):
-            raise Refused("a target that is no path")
-        _check_host(re.split(rb"[/?#]", rest, maxsplit=1)[0], host, port)
-        target = b"/" + re.sub(rb"^[^/?#]*/?", b"", rest)
+    first, *rest = head.split(b"\r\n")
+    method, target, version = _request_line(first)
+    fields = [_field(line) for line in rest]
+    target = _path_of(target, host, port)
     hosts = [value for name, value in fields if name == b"host"]
     if len(hosts) != 1:
         raise Refused("not exactly one Host header")
     _check_host(hosts[0], host, port)
     length = _length(fields)
     if length is None and version == b"0":
-        raise Refused("chunks in HTTP/1.0, which knows none")
+        raise Refused("a chunked body in HTTP/1.0, which has none")
+    # Without its Upgrade header such a request is an ordinary one, which we go on to read.
     fields = [(n, v) for n, v in fields if n != b"upgrade" or not _READDRESSED.search(v)]
-    replaced = {name.lower().encode() for name in add}
-    kept = [(n, v) for n, v in fields if n not in replaced and n != b"proxy-connection"]
-    kept += [(name.lower().encode(), value.encode("latin-1")) for name, value in add.items()]
-    text = b"".join(name + b": " + value + b"\r\n" for name, value in kept)
     upgrades = any(name == b"upgrade" for name, _ in fields)
+    text = b"".join(name + b": " + value + b"\r\n" for name, value in _with(fields, add))
     line = method + b" " + target + b" HTTP/1." + version + b"\r\n"
     return Head(line + text + b"\r\n", length, upgrades)
+
+
+def _request_line(line: bytes) -> tuple[bytes, bytes, bytes]:
+    """Method, target and minor version."""
+    found = _LINE.fullmatch(line)
+    if found is None:
+        raise Refused("not an HTTP/1 request")
+    method, target, version = found.groups()
+    # CONNECT would open a tunnel we can't see into; TRACE would show the headers that we add.
+    if method.upper() in (b"CONNECT", b"TRACE"):
+        raise Refused(f"{method.decode()} is not forwarded")
+    return method, target, version
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    found = _HEADER.fullmatch(line)
+    if found is None:
+        raise Refused("an invalid header")
+    return found.group(1).lower(), found.group(2)
+
+
+def _path_of(target: bytes, host: str, port: int) -> bytes:
+    """The target as a path; an absolute one (as to a proxy) must name the host that is allowed."""
+    if target.startswith(b"/") or target == b"*":
+        return target
+    scheme, _, rest = target.partition(b"://")
+    if scheme.lower() not in (b"http", b"https"):
+        raise Refused("a target that is not a path")
+    _check_host(re.split(rb"[/?#]", rest, maxsplit=1)[0], host, port)
+    return b"/" + re.sub(rb"^[^/?#]*/?", b"", rest)
+
+
+def _with(fields: list[tuple[bytes, bytes]], add: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """The headers with those of the rule set: one that the client gave by the same name goes."""
+    replaced = {name.lower().encode() for name in add} | {b"proxy-connection"}
+    kept = [(name, value) for name, value in fields if name not in replaced]
+    return kept + [(name.lower().encode(), value.encode("latin-1")) for name, value in add.items()]
 
 
 def _check_host(value: bytes, host: str, port: int) -> None:
@@ -89,7 +107,7 @@ def _length(fields: list[tuple[bytes, bytes]]) -> int | None:
             raise Refused("a body framed in two ways")
         return None
     if len(lengths) > 1 or (lengths and not re.fullmatch(rb"\d{1,15}", lengths[0])):
-        raise Refused("a length that is none")
+        raise Refused("an invalid Content-Length")
     return int(lengths[0]) if lengths else 0
 
 
@@ -115,7 +133,7 @@ async def copy_body(
         writer.write(b"\r\n")
     while line := await _line(reader):
         if _HEADER.fullmatch(line) is None:
-            raise Refused("a trailer that is none")
+            raise Refused("an invalid trailer")
     writer.write(b"\r\n")
     await writer.drain()
     return total
