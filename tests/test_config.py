@@ -125,8 +125,8 @@ def test_a_file_that_is_named_must_exist(tmp_path: Path) -> None:
 
 def test_the_file_may_name_the_store(tmp_path: Path) -> None:
     environ = write(tmp_path, 'store = "jobs.db"\n')
-    assert config.store(environ) == Path("jobs.db")
-    assert config.store({**environ, "HOLDFAST_STORE": "other.db"}) == Path("other.db")
+    assert config.store(environ) == "jobs.db"
+    assert config.store({**environ, "HOLDFAST_STORE": "other.db"}) == "other.db"
 
 
 def test_a_file_is_parsed_once_for_all_its_sections_and_again_when_it_changes(

@@ -43,12 +43,12 @@ def section(name: str, cls: type[T], environ: Mapping[str, str] = os.environ) ->
     return build(cls, data, name)
 
 
-def store(environ: Mapping[str, str] = os.environ) -> Path | None:
+def store(environ: Mapping[str, str] = os.environ) -> str | None:
     """The store that a variable or the file names, if one does."""
     named = environ.get("HOLDFAST_STORE") or read(environ).get("store")
     if named is not None and not isinstance(named, str):
         raise ConfigError(f"store should be a path, not {named!r}")
-    return Path(named) if named else None
+    return named or None
 
 
 def given(environ: Mapping[str, str] = os.environ) -> bool:

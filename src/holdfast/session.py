@@ -4,7 +4,9 @@ A leaf, because the layers meet here without importing one another: the runtime 
 and engines are open and which step is executing; the gateway and the sandbox record what they do
 against that step, in the same store, and let go of it when the run or the store ends.
 
-- Stores and engines: opened one inside the other; what was opened last is used.
+- Stores and engines: opened one inside the other; what was opened last is used. A store goes by
+  its name here; what kind of store a name means, and what can be asked of it, `store.opener`
+  knows.
 - The caller: a step, a workflow body, a request to the server, or nobody known. It is one context
   variable, so a step never sees half of another's.
 - Holders: what must end with a run, such as its sandboxes.
@@ -16,7 +18,6 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextvars import ContextVar, Token
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from holdfast import config
@@ -99,8 +100,8 @@ def interceptor() -> Interceptor | None:
 # --- what is open ---
 
 _engines: list[Any] = []
-_stores: list[Path] = []
-_on_close: dict[Path, list[Callable[[], Awaitable[None]]]] = {}
+_stores: list[str] = []
+_on_close: dict[str, list[Callable[[], Awaitable[None]]]] = {}
 
 
 def add_engine(engine: Any) -> None:
@@ -118,36 +119,36 @@ def opened_engine() -> Any:
     return _caller.get().engine or (_engines[-1] if _engines else None)
 
 
-def default_store(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the store is unless somebody says otherwise: HOLDFAST_STORE or `holdfast.toml`."""
-    return config.store(environ) or Path(DEFAULT_STORE)
+def default_store(environ: Mapping[str, str] = os.environ) -> str:
+    """The store unless somebody says otherwise: HOLDFAST_STORE or `holdfast.toml` name it."""
+    return config.store(environ) or DEFAULT_STORE
 
 
-def opened_store() -> Path | None:
+def opened_store() -> str | None:
     """The store opened last in this process, if one is open."""
     return _stores[-1] if _stores else None
 
 
-def current_store() -> Path:
+def current_store() -> str:
     """The store this process works on: the one opened last, else the default one."""
     return opened_store() or default_store()
 
 
-def add_store(path: Path) -> None:
+def add_store(name: str) -> None:
     """A store was opened; the runtime says so, nobody else."""
-    _stores.append(path)
+    _stores.append(name)
 
 
-def on_store_close(path: Path, close: Callable[[], Awaitable[None]]) -> None:
-    """Have `close` called when the store at `path`, open now, is closed."""
-    _on_close.setdefault(path, []).append(close)
+def on_store_close(name: str, close: Callable[[], Awaitable[None]]) -> None:
+    """Have `close` called when this store, open now, is closed."""
+    _on_close.setdefault(name, []).append(close)
 
 
-async def remove_store(path: Path) -> None:
+async def remove_store(name: str) -> None:
     """A store was closed: whoever wrote to it as well lets go of it."""
-    _stores.remove(path)
-    if path not in _stores:
-        for close in _on_close.pop(path, []):
+    _stores.remove(name)
+    if name not in _stores:
+        for close in _on_close.pop(name, []):
             await close()
 
 

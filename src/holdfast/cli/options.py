@@ -111,7 +111,7 @@ def store_path(options: argparse.Namespace) -> Path:
     from holdfast.session import default_store
 
     named: Path | None = options.store
-    return named if named is not None else default_store()
+    return named if named is not None else Path(default_store())
 
 
 def parse_json(text: str, what: str) -> Any:

@@ -262,7 +262,7 @@ async def _gc(options: argparse.Namespace) -> int:
     keep = load().keep_seconds if options.keep is None else seconds(options.keep)
     store = current_store()
     dropped = Dropped()
-    if keep is not None and store.exists():
+    if keep is not None and opener.exists(store):
         dropped = await asyncio.to_thread(opener.prune_sandboxes, store, keep)
     if options.json:
         output.show_json({"swept": swept, "dropped": asdict(dropped)})

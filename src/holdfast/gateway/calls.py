@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Generic, TypeVar, Unpack, cast
 
 from typing_extensions import TypedDict
@@ -122,7 +121,7 @@ class Options(TypedDict, total=False):
 _BESIDE = frozenset(("gateway", "tags", "budget_wait", "input_bound"))
 """Options that are no part of the request."""
 _default: Gateway | None = None
-_of_stores: dict[Path, Gateway] = {}
+_of_stores: dict[str, Gateway] = {}
 _gateway: ContextVar[Gateway | None] = ContextVar("holdfast_gateway", default=None)
 _tags: ContextVar[tuple[str, ...]] = ContextVar("holdfast_call_tags", default=())
 
@@ -136,16 +135,16 @@ def default_gateway() -> Gateway:
     return chosen if chosen is not None else _of_store(current_store())
 
 
-def _of_store(path: Path) -> Gateway:
-    if path not in _of_stores:
-        gateway = _of_stores[path] = Gateway()
+def _of_store(name: str) -> Gateway:
+    if name not in _of_stores:
+        gateway = _of_stores[name] = Gateway()
 
         async def close() -> None:
-            del _of_stores[path]
+            del _of_stores[name]
             await gateway.close()
 
-        on_store_close(path, close)
-    return _of_stores[path]
+        on_store_close(name, close)
+    return _of_stores[name]
 
 
 def use_gateway(gateway: Gateway | None) -> None:

@@ -48,13 +48,13 @@ async def open_engine(
     ...     print(await run.result())
     """
     name = new_id("wkr" if worker else "cli")
-    path = Path(path) if path is not None else session.default_store()
-    store = opener.runs(path, name)
+    store_name = str(path) if path is not None else session.default_store()
+    store = opener.runs(store_name, name)
     chosen = settings or config.section("runtime", Settings)
     engine = Engine(store, worker_id=name, settings=chosen, works=worker)
     await engine.open()
     session.add_engine(engine)
-    session.add_store(path)
+    session.add_store(store_name)
     try:
         yield engine
     finally:
@@ -62,7 +62,7 @@ async def open_engine(
         try:
             await engine.close(grace)
         finally:
-            await session.remove_store(path)
+            await session.remove_store(store_name)
 
 
 async def current_engine() -> Engine:

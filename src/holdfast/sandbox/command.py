@@ -480,7 +480,7 @@ def _with_end(
     record: CommandRecord, result: CommandResult, written: Mapping[Stream, int]
 ) -> CommandRecord:
     """The record of a command that has ended, with the end of what it wrote."""
-    out, err = _tail(result.stdout_bytes), _tail(result.stderr_bytes)
+    out, err = tail(result.stdout_bytes), tail(result.stderr_bytes)
     return replace(
         record,
         ended_at=datetime.now(UTC),
@@ -500,7 +500,7 @@ def _with_end(
     )
 
 
-def _tail(data: bytes) -> bytes:
+def tail(data: bytes) -> bytes:
     """The end of what was written, not beginning inside a character."""
     if len(data) <= TAIL:
         return data

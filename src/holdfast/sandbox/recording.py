@@ -11,7 +11,7 @@ import json
 import os
 import re
 import threading
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
@@ -109,102 +109,86 @@ class StoreObserver:
     """
 
     def __init__(self) -> None:
-        self._books: dict[Path, _Book] = {}
-        self._where: dict[str, _Book] = {}
-        """The book in which each sandbox, and each command that runs, was begun."""
+        self._writers: dict[str, SandboxWriter] = {}
+        self._writer_of: dict[str, SandboxWriter] = {}
+        """Of each sandbox, and of each command that runs: where its beginning went."""
+        self._told_of_close: set[str] = set()
         self._lock = threading.Lock()  # loops of several threads may have sandboxes
         self._pid = os.getpid()
 
     def sandbox_created(self, record: SandboxRecord) -> None:
-        book = self._begin(record.id)
-        if book is not None:
-            book.writer.add_sandbox(record)
+        if (writer := self._begin(record.id)) is not None:
+            writer.add_sandbox(record)
 
     def command_started(self, record: CommandRecord) -> None:
-        book = self._begin(record.id, with_sandbox=record.sandbox_id)
-        if book is not None:
-            book.writer.add_command(record)
+        if (writer := self._begin(record.id, record.sandbox_id)) is not None:
+            writer.add_command(record)
 
     def command_ended(self, record: CommandRecord) -> None:
-        book = self._where.get(record.id)
-        if book is not None:
-            book.writer.end_command(record)
-            self._end(record.id, book)
+        if (writer := self._writer_of.get(record.id)) is not None:
+            writer.end_command(record)
+            self._end(record.id)
 
     def egress(self, record: EgressRecord) -> None:
-        book = self._where.get(record.sandbox_id)
-        if book is not None:
-            book.writer.add_egress(record)
+        if (writer := self._writer_of.get(record.sandbox_id)) is not None:
+            writer.add_egress(record)
 
     def sandbox_stopped(self, record: SandboxRecord) -> None:
-        book = self._where.get(record.id)
-        if book is not None:
-            book.writer.stop_sandbox(record)
-            self._end(record.id, book)
+        if (writer := self._writer_of.get(record.id)) is not None:
+            writer.stop_sandbox(record)
+            self._end(record.id)
 
     def flush(self) -> None:
         """Wait until all that happened so far is in the store."""
-        for book in list(self._books.values()):
-            book.writer.flush()
+        for writer in list(self._writers.values()):
+            writer.flush()
 
     def close(self) -> None:
         """Write everything, and let go of the stores."""
         with self._lock:
-            books = list(self._books.values())
-            self._books.clear()
-            self._where.clear()
+            writers = list(self._writers.values())
+            self._writers.clear()
+            self._writer_of.clear()
         if self._pid == os.getpid():  # a forked child has no thread that could write
-            for book in books:
-                book.writer.close()
+            for writer in writers:
+                writer.close()
 
-    def _begin(self, id: str, *, with_sandbox: str | None = None) -> _Book | None:
+    def _begin(self, id: str, sandbox_id: str = "") -> SandboxWriter | None:
+        """Where to write of something new: where its sandbox is, else to the store of now."""
         with self._lock:
-            book = self._where.get(with_sandbox) if with_sandbox is not None else None
-            book = book or self._book()
-            if book is not None:
-                self._where[id] = book
-                book.open.add(id)
-            return book
+            writer = self._writer_of.get(sandbox_id) or self._current()
+            if writer is not None:
+                self._writer_of[id] = writer
+            return writer
 
-    def _book(self) -> _Book | None:
-        """Where to write now, if anywhere."""
+    def _end(self, id: str) -> None:
+        with self._lock:
+            self._writer_of.pop(id, None)
+
+    def _current(self) -> SandboxWriter | None:
         opened = session.opened_store()
-        path = opened or (session.default_store() if os.environ.get("HOLDFAST_STORE") else None)
-        if path is None or self._pid != os.getpid():
+        name = opened or (session.default_store() if os.environ.get("HOLDFAST_STORE") else None)
+        if name is None or self._pid != os.getpid():
             return None
-        path = path.absolute()
-        book = self._books.get(path)
-        if book is None:
-            book = self._books[path] = _Book(opener.sandbox_writer(path, keep=load().keep_seconds))
-        if opened is not None and not book.follows:
-            book.follows = True
-            session.on_store_close(opened, lambda: self._leave(path, book))
-        return book
+        store = opener.absolute(name)
+        if store not in self._writers:
+            self._writers[store] = opener.sandbox_writer(store, keep=load().keep_seconds)
+        if opened is not None and store not in self._told_of_close:
+            self._told_of_close.add(store)
+            session.on_store_close(opened, lambda: self._leave(store))
+        return self._writers[store]
 
-    def _end(self, id: str, book: _Book) -> None:
+    async def _leave(self, store: str) -> None:
+        """The store is closed: so is its writer, unless something it began has yet to end."""
         with self._lock:
-            self._where.pop(id, None)
-            book.open.discard(id)
-
-    async def _leave(self, path: Path, book: _Book) -> None:
-        """The store is closed: so is its book, unless something in it has yet to end."""
-        with self._lock:
-            book.follows = False
-            over = not book.open
+            self._told_of_close.discard(store)
+            writer = self._writers.get(store)
+            if writer is None:
+                return
+            over = writer not in self._writer_of.values()
             if over:
-                self._books.pop(path, None)
-        await asyncio.to_thread(book.writer.close if over else book.writer.flush)
-
-
-@dataclass(slots=True)
-class _Book:
-    """The records of one store."""
-
-    writer: SandboxWriter
-    open: set[str] = field(default_factory=set[str])
-    """What was begun in it and has not ended."""
-    follows: bool = False
-    """Whether it is told when its store is closed."""
+                del self._writers[store]
+        await asyncio.to_thread(writer.close if over else writer.flush)
 
 
 class OfStep(TypedDict):

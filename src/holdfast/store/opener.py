@@ -19,6 +19,16 @@ from holdfast.store.sqlite.parts import SqliteParts
 Name = str | Path
 
 
+def absolute(name: Name) -> str:
+    """The store's name in full, the same in whatever folder this process goes on to work."""
+    return str(Path(name).absolute())
+
+
+def exists(name: Name) -> bool:
+    """Whether there is such a store already; opening one that is not there makes it."""
+    return Path(name).exists()
+
+
 def parts(name: Name) -> StoreParts:
     """The store of this name, of whichever kind it is."""
     return SqliteParts(Path(name))
