@@ -12,6 +12,7 @@ import pytest
 from holdfast.errors import SandboxFileError, SandboxGone
 from holdfast.sandbox.channel import Channel
 from holdfast.sandbox.inside import frames
+from waiting import LIMIT
 
 
 async def _talk(said: bytes) -> tuple[Channel, socket.socket]:
@@ -44,7 +45,7 @@ BROKEN = {
 async def test_a_broken_frame_ends_the_conversation(kind: str) -> None:
     channel, theirs = await _talk(BROKEN[kind])
     with theirs:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT):
             await channel.closed
         assert "broke the protocol" in (channel.error or "")
         with pytest.raises(SandboxGone):

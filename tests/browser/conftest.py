@@ -16,13 +16,14 @@ from typing import Any
 
 import playwright
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 import demo_store
 from seeding import Seed
-from waiting import until
+from waiting import LIMIT, until
 
 HERE = Path(__file__).parent
+expect.set_options(timeout=LIMIT / 2 * 1000)
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -76,7 +77,7 @@ class Visit:
     def __init__(self, context: BrowserContext) -> None:
         self.context = context
         self.page = context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(LIMIT / 2 * 1000)
         self.complaints: list[str] = []
         self.asked: list[str] = []
         self.expected: tuple[str, ...] = ()
@@ -177,14 +178,14 @@ class Site:
         process, self._process = self._process, None
         if process is not None:
             os.kill(process.pid, number)
-            process.communicate(timeout=30)
+            process.communicate(timeout=LIMIT)
 
     def ask(self, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"accept": "application/json", "content-type": "application/json"}
         request = urllib.request.Request(self.url + path, data, headers)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=30) as answer:
+        with opener.open(request, timeout=LIMIT) as answer:
             return json.load(answer)
 
     def run(self, workflow: str, **input: Any) -> str:

@@ -99,9 +99,9 @@ def test_after_a_restart_of_the_server_no_row_is_lost_or_doubled(own: Site, visi
     own.start()
     second = own.run("steps", count=2, task="Begun after the restart")
     # The page comes back by itself, with what happened while it was away.
-    expect(page.locator("#live")).to_have_text("live", timeout=30_000)
-    expect(page.locator(f"tr[data-key={second}]")).to_contain_text("completed", timeout=30_000)
-    expect(page.locator(f"tr[data-key={first}]")).to_contain_text("completed", timeout=30_000)
+    expect(page.locator("#live")).to_have_text("live")
+    expect(page.locator(f"tr[data-key={second}]")).to_contain_text("completed")
+    expect(page.locator(f"tr[data-key={first}]")).to_contain_text("completed")
     third = own.run("steps", count=1, task="And one more")
     expect(page.locator(f"tr[data-key={third}]")).to_contain_text("completed")
     assert listed(page) == [third, second, first]

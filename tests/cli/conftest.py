@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from waiting import LIMIT
+
 SHOP = str(Path(__file__).parent / "shop.py")
 COMMAND = [sys.executable, "-m", "holdfast.cli.main"]
 
@@ -60,7 +62,7 @@ class Holdfast:
             input=stdin,
             env=self.environment,
             cwd=self.folder,
-            timeout=60,
+            timeout=LIMIT,
             check=False,
         )
         return Done(done.returncode, done.stdout, done.stderr)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from waiting import until
+from waiting import LIMIT, until
 
 from .conftest import Holdfast
 
@@ -118,7 +118,7 @@ def test_ctrl_c_leaves_the_batch_and_says_how_to_go_on(holdfast: Holdfast) -> No
     process = holdfast.spawn("batch", file, "--concurrency", "1", "--out", "part.jsonl")
     until(lambda: any(r["status"] == "completed" for r in all_runs(holdfast)), "one has ended")
     os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 130
     assert "detached" in err and "the same command again" in err
     assert not [run for run in all_runs(holdfast) if run["status"] == "cancelled"]

@@ -7,18 +7,20 @@ import signal
 import subprocess
 import urllib.request
 
+from waiting import LIMIT
+
 from .conftest import Holdfast
 
 
 def fetch(url: str) -> bytes:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=30) as answer:
+    with opener.open(url, timeout=LIMIT) as answer:
         return answer.read()
 
 
 def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> int:
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=LIMIT)
     return process.returncode
 
 

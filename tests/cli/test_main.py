@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.cli.main import NOUNS, build, main
 from holdfast.cli.options import leaves
+from waiting import LIMIT
 
 from .conftest import COMMAND, SHOP, Holdfast
 
@@ -124,7 +125,7 @@ def test_a_reader_that_goes_away_is_no_error(shop: Holdfast) -> None:
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=LIMIT) == 0
 
 
 def test_looking_at_runs_does_not_import_pydantic(shop: Holdfast) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from agents.repo import repos
 from agents.repo.repos import git, make
-from waiting import until
+from waiting import LIMIT, until
 
 from .conftest import Holdfast
 
@@ -101,7 +101,7 @@ def test_a_conflict_is_refused_and_the_patch_kept(holdfast: Holdfast, repo: Path
     while "tests before" not in process.stderr.readline():
         assert process.poll() is None
     (repo / PATH).write_text("changed meanwhile\n")
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 3
     assert "does not apply" in err and PATH in err and "merge by hand" in err
     assert (repo / PATH).read_text() == "changed meanwhile\n"
@@ -142,7 +142,7 @@ def test_ctrl_c_detaches_and_a_worker_goes_on(holdfast: Holdfast, repo: Path) ->
     run_id = process.stderr.readline().strip()
     until(lambda: "take_repo" in str(holdfast.show(run_id)["steps"]), "it has begun")
     os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 130 and "detached" in err
     worker = holdfast.spawn("worker", "--json", "--quiet")
     until(lambda: holdfast.show(run_id)["status"] == "completed", "the worker did it", 60)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 
-from waiting import until
+from waiting import LIMIT, until
 
 from .conftest import Holdfast
 
@@ -106,7 +106,7 @@ def test_ctrl_c_detaches_and_the_run_goes_on_with_a_worker(holdfast: Holdfast) -
     run_id = running.stderr.readline().strip()
     until(lambda: holdfast.show(run_id)["steps"] != [], "the first step")
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=30)
+    _, err = running.communicate(timeout=LIMIT)
     assert running.returncode == 130
     assert f"holdfast runs watch {run_id}" in err
     holdfast.spawn("worker")

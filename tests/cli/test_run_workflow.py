@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from waiting import until
+from waiting import LIMIT, until
 
 from .conftest import SHOP, Holdfast
 
@@ -71,7 +71,7 @@ def test_ctrl_c_detaches_and_a_worker_goes_on(holdfast: Holdfast) -> None:
     run_id = following.stderr.readline().strip()
     until(lambda: "reserve fig" in holdfast.effects(), "the first step")
     following.send_signal(signal.SIGINT)
-    out, err = following.communicate(timeout=30)
+    out, err = following.communicate(timeout=LIMIT)
     assert (following.returncode, out) == (130, "")
     assert f"detached: {run_id}" in err
     assert f"holdfast runs watch {run_id}" in err

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from waiting import until
+from waiting import LIMIT, until
 
 from .conftest import COMMAND, Holdfast
 
@@ -129,7 +129,7 @@ def test_watching_prints_a_line_per_finished_step(holdfast: Holdfast) -> None:
     assert watching.poll() is None
     payload = '{"item": "fig", "by": "eve"}'
     assert holdfast("events", "send", "approval", "--payload", payload).code == 0
-    rest, err = watching.communicate(timeout=30)
+    rest, err = watching.communicate(timeout=LIMIT)
     event, end = rest.splitlines()
     assert event.startswith(" ✓ event approval ")
     assert end.startswith("completed after ")
@@ -151,7 +151,7 @@ def test_ctrl_c_ends_the_watching_and_not_the_run(holdfast: Holdfast) -> None:
     assert watching.stdout is not None
     watching.stdout.readline()
     watching.send_signal(signal.SIGINT)
-    _out, err = watching.communicate(timeout=30)
+    _out, err = watching.communicate(timeout=LIMIT)
     assert watching.returncode == 130
     assert f"holdfast runs watch {run_id} comes back to it" in err
     assert holdfast.show(run_id)["status"] == "pending"
@@ -266,7 +266,7 @@ def on_terminal(
             when[1]()
             when = None
     os.close(ours)
-    process.wait(timeout=30)
+    process.wait(timeout=LIMIT)
     return printed.decode().replace("\r\n", "\n")
 
 

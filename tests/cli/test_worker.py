@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 
-from waiting import until
+from waiting import LIMIT, until
 
 from .conftest import SHOP, Holdfast
 
@@ -17,7 +17,7 @@ def test_a_worker_says_what_it_knows_and_where_it_works(holdfast: Holdfast) -> N
     assert f"(pid {worker.pid}) on {holdfast.store}" in head
     assert "workflows: approved, evaluate_code, lengthy, order" in head
     worker.send_signal(signal.SIGINT)
-    out, err = worker.communicate(timeout=30)
+    out, err = worker.communicate(timeout=LIMIT)
     assert (worker.returncode, out) == (0, "")
     assert err.splitlines()[-1] == "stopped"
 
@@ -53,7 +53,7 @@ def test_sigterm_lets_the_step_under_way_finish(holdfast: Holdfast) -> None:
     worker = holdfast.worker()
     until(lambda: "begin second" in holdfast.effects(), "the second step")
     worker.send_signal(signal.SIGTERM)
-    out, _err = worker.communicate(timeout=30)
+    out, _err = worker.communicate(timeout=LIMIT)
     assert worker.returncode == 0
     assert json.loads(out)["stopped"] == "SIGTERM"
     assert holdfast.effects()[-1] == "end second"
@@ -66,7 +66,7 @@ def test_without_grace_the_step_is_left_to_the_next_worker(holdfast: Holdfast) -
     worker = holdfast.spawn("worker", SHOP, "--grace", "0")
     until(lambda: "begin second" in holdfast.effects(), "the second step")
     worker.send_signal(signal.SIGTERM)
-    worker.communicate(timeout=20)
+    worker.communicate(timeout=LIMIT)
     assert holdfast.show(run_id)["status"] == "waiting"
 
 
@@ -78,7 +78,7 @@ def test_a_second_signal_does_not_wait(holdfast: Holdfast) -> None:
     assert worker.stderr is not None
     until(lambda: "SIGINT" in worker.stderr.readline(), "the first signal")  # type: ignore[union-attr]
     worker.send_signal(signal.SIGINT)
-    worker.communicate(timeout=20)
+    worker.communicate(timeout=LIMIT)
     assert worker.returncode == 130
 
 

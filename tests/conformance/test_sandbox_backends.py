@@ -22,6 +22,7 @@ from holdfast.errors import (
 from holdfast.sandbox import AllowedHost, Ended, Limit, Sandbox
 from sandbox.fixtures import backend, sandbox_state
 from sandbox.support import create, observed, serving, shared_host, until
+from waiting import LIMIT
 
 __all__ = ["backend", "sandbox_state"]
 
@@ -162,7 +163,7 @@ async def test_a_signal_is_told_as_such(backend: str) -> None:
 
 async def test_a_program_over_its_time_is_ended_and_its_output_kept(backend: str) -> None:
     async with await create(backend) as sandbox:
-        result = await sandbox.shell("echo begun; trap '' TERM; sleep 60", timeout=0.5)
+        result = await sandbox.shell("echo begun; trap '' TERM; sleep 60", timeout=2)
         assert (result.ended, result.stdout) == (Ended.TIMED_OUT, "begun\n")
         assert result.seconds < 40
         assert (await sandbox.run("echo", "on")).stdout == "on\n"
@@ -305,7 +306,7 @@ async def test_stop_is_complete_and_can_be_repeated(backend: str) -> None:
 
 
 async def test_a_sandbox_ends_at_its_time_limit(backend: str) -> None:
-    sandbox = await create(backend, timeout=1)
+    sandbox = await create(backend, timeout=3)
     result = await sandbox.run("sleep", "60")
     assert result.ended is Ended.TIMED_OUT
     await until(lambda: not sandbox.running)
@@ -314,9 +315,9 @@ async def test_a_sandbox_ends_at_its_time_limit(backend: str) -> None:
 
 
 async def test_its_time_can_be_extended(backend: str) -> None:
-    sandbox = await create(backend, timeout=1)
-    sandbox.extend_timeout("30s")
-    assert (await sandbox.shell("sleep 1.3; echo late")).stdout == "late\n"
+    sandbox = await create(backend, timeout=3)
+    sandbox.extend_timeout("300s")
+    assert (await sandbox.shell("sleep 3.3; echo late")).stdout == "late\n"
     await sandbox.stop()
 
 
@@ -518,6 +519,6 @@ async def test_its_time_can_be_shortened(backend: str) -> None:
     async with await create(backend, timeout=600) as sandbox:
         command = await sandbox.start("sleep", "600")
         sandbox.set_timeout(0.2)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT):
             assert (await command.wait()).ended is Ended.TIMED_OUT
         assert sandbox.record.timeout == 600

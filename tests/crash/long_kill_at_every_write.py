@@ -20,6 +20,7 @@ import pytest
 from crash.checks import check_ended, check_kept, check_whole, journals
 from crash.worker import TESTS, Nursery, Order
 from crash.workflows import EXPECTED
+from waiting import LIMIT
 
 pytestmark = [
     pytest.mark.timeout(3600),
@@ -48,7 +49,7 @@ def killed_at(folder: Path, workflow: str, call: str, place: int) -> bool:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=LIMIT,
     )
     acknowledged = [line for line in done.stdout.splitlines() if line.startswith('["ack", ')]
     lines = [line.replace('["ack", ', "[", 1) for line in acknowledged]

@@ -15,7 +15,7 @@ from crash.checks import check_effects, check_ended, check_kept, check_whole, jo
 from crash.worker import Death, Nursery, Order
 from crash.workflows import EXPECTED
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1200)
 
 LIVES = 200
 """No run needs more lives than this."""

@@ -19,7 +19,7 @@ from crash.checks import check_whole, journals
 from crash.program import notes, worker
 from holdfast import RunFailed, get_run, open_engine, send_event, start
 from holdfast.records import STEP_COMPLETED
-from waiting import until
+from waiting import LIMIT, until
 
 SHORT_LEASE = {"lease_seconds": 1.0, "sweep_seconds": 0.1}
 
@@ -133,7 +133,7 @@ def test_a_keyed_start_by_twenty_processes_at_once_makes_one_run(tmp_path: Path)
         env={**os.environ, "PYTHONPATH": str(program.TESTS)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -22,7 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 8.0
+from waiting import LIMIT
+
+PATIENCE = 120.0
 """Seconds after which a run that does not end is given up."""
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -74,7 +76,7 @@ class Nursery:
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(LIMIT)
         self._process.stdout.close()
 
     def live(self, order: Order) -> Death:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.gateway import GatewayConfig
+from waiting import LIMIT
 
 from .blocks import blocks_of, fits
 
@@ -41,7 +42,7 @@ def test_the_examples_of_a_page_work(page: Path, tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
@@ -142,7 +143,7 @@ def test_the_demo_solves_both_tasks_and_the_second_survives_being_killed(tmp_pat
     demo = [sys.executable, str(ROOT / "examples" / "demo.py")]
     environment = {**os.environ, "DEMO_FOLDER": str(tmp_path / "demo")}
     done = subprocess.run(
-        demo, env=environment, capture_output=True, text=True, timeout=110, check=False
+        demo, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "passed on attempt 1 of 3" in done.stdout
@@ -155,7 +156,7 @@ def test_an_order_is_fulfilled_though_its_worker_is_killed_twice(tmp_path: Path)
     killed = [sys.executable, str(ROOT / "examples" / "killed_order.py")]
     environment = {**os.environ, "DEMO_STORE": str(tmp_path / "order.db")}
     done = subprocess.run(
-        killed, env=environment, capture_output=True, text=True, timeout=90, check=False
+        killed, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("$ kill -9 ") == 2

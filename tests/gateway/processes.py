@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from waiting import LIMIT
+
 
 def toml(data: dict[str, Any]) -> str:
     """A `[gateway]` section; JSON's values are TOML's for what tests need."""
@@ -64,7 +66,7 @@ class GatewayProcess:
         self._reap()
 
     def _reap(self) -> None:
-        self.process.wait(20)
+        self.process.wait(LIMIT)
         assert self.process.stdout is not None
         self.process.stdout.close()
 

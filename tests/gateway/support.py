@@ -15,6 +15,7 @@ from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.keys import create_key
 from holdfast.gateway.service import server
 from holdfast.store.sqlite.ledger import SqliteLedger
+from waiting import LIMIT
 
 PRICE = {"input": 1, "output": 2}
 
@@ -68,11 +69,11 @@ class Service:
 
     def ask(self, coroutine: Any) -> Any:
         """Run something on the service's own loop."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(LIMIT)
 
     def calls(self, **which: Any) -> list[Any]:
         """The recorded calls, once all of them have ended: a client may be done before that."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + LIMIT
         while True:
             found = self.ask(self.gateway.ledger.calls(**which))
             if all(call.status != "started" for call in found) or time.monotonic() > deadline:
@@ -81,7 +82,7 @@ class Service:
 
     def __enter__(self) -> Service:
         self._thread.start()
-        self._ready.wait(10)
+        self._ready.wait(LIMIT)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -31,6 +31,7 @@ from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.messages import user
 from holdfast.gateway.scripted import Fail
 from holdfast.testing.providers import FakeProvider, Raw
+from waiting import LIMIT
 
 TIMEOUTS = {"connect": 0.5, "first_token": 0.6, "idle": 0.6, "total": 1.5}
 PATIENT = {"connect": 60, "first_token": 60, "idle": 60, "total": 120}
@@ -280,7 +281,7 @@ def test_the_library_grows_by_64_mb_at_most() -> None:
         config = hostile_config(fake.url, timeouts={"total": 60}, bounds={})
         done = subprocess.run(
             [sys.executable, "-c", LIBRARY, json.dumps(config)],
-            capture_output=True, text=True, check=True, timeout=100,
+            capture_output=True, text=True, check=True, timeout=LIMIT,
             env={**os.environ, "HOLDFAST_STORE": ":memory:"},
         )  # fmt: skip
     assert int(done.stdout) <= 64, f"grew by {done.stdout} MB"

@@ -30,6 +30,7 @@ from holdfast.gateway.config import GatewayConfig, Timeouts
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.http1 import head
 from holdfast.gateway.http_client import HttpClient, place
+from waiting import LIMIT
 
 CONFIG = GatewayConfig()
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -90,7 +91,7 @@ async def ask_once(*answers: bytes, close: bool = False) -> tuple[int, dict[str,
     transport = HttpClient(CONFIG.timeouts)
     async with listening(Peer(*answers, close=close)) as url:
         try:
-            return await asyncio.wait_for(ask(transport, url), 20)
+            return await asyncio.wait_for(ask(transport, url), LIMIT)
         finally:
             await transport.close()
 
@@ -213,7 +214,7 @@ async def test_a_peer_that_speaks_unasked_is_left() -> None:
         [(pool, _)] = transport._pools.values()
         [[connection]] = pool._idle.values()
         told.set()
-        await asyncio.wait_for(connection.gone(), 10)
+        await asyncio.wait_for(connection.gone(), LIMIT)
         assert pool.idle(place(url).peer) is None
         await transport.close()
 
@@ -223,7 +224,7 @@ async def test_old_connections_are_closed_by_themselves(monkeypatch: pytest.Monk
     transport, peer = HttpClient(CONFIG.timeouts), Peer(WHOLE, WHOLE)
     async with listening(peer) as url:
         await ask(transport, url)
-        await asyncio.wait_for(peer.lost.wait(), 10)
+        await asyncio.wait_for(peer.lost.wait(), LIMIT)
         await transport.close()
 
 

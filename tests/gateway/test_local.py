@@ -22,7 +22,7 @@ from gateway.support import Service, make_gateway
 from holdfast.gateway import Gateway, generate_object, generate_text, stream_text
 from holdfast.gateway.local import SERVER, _model_file, why_missing
 from holdfast.gateway.messages import OutputSchema
-from waiting import until
+from waiting import LIMIT, until
 
 pytestmark = [
     pytest.mark.skipif(why_missing() is not None, reason=str(why_missing())),
@@ -47,7 +47,7 @@ def ask(url: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(
         url, json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=60) as reply:
+    with urllib.request.urlopen(request, timeout=LIMIT) as reply:
         return json.loads(reply.read())
 
 

@@ -20,7 +20,7 @@ from holdfast.gateway.keys import create_key
 from holdfast.gateway.scripted import Fail, Say
 from holdfast.store.sqlite.ledger import SqliteLedger
 from holdfast.testing.providers import FakeProvider
-from waiting import until
+from waiting import LIMIT, until
 
 SLOW = Say("a whole reply that takes its time to come", chunk=4, delay=0.12)
 WHOLE = "a whole reply that takes its time to come"
@@ -61,7 +61,7 @@ def ask(url: str, secret: str, key: str, *, stream: bool = False, **more: Any) -
          "Idempotency-Key": key, **headers},
     )  # fmt: skip
     try:
-        with urllib.request.urlopen(request, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=LIMIT) as reply:
             return reply.status, reply.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -242,7 +242,7 @@ def test_a_call_without_a_key_is_stopped_when_its_client_goes(tmp_path: Path) ->
             f"{gateway.url}/chat/completions", json.dumps(body).encode(),
             {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"},
         )  # fmt: skip
-        reply = urllib.request.urlopen(request, timeout=30)
+        reply = urllib.request.urlopen(request, timeout=LIMIT)
         while b'"content":"x"' not in reply.readline():
             pass
         reply.close()

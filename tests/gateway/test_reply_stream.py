@@ -13,6 +13,7 @@ from gateway.hostile import DONE, FINISH, SSE, chunk
 from gateway.support import Service, fake_providers, make_gateway
 from holdfast.gateway.calls import stream_text
 from holdfast.testing.providers import FakeProvider, Raw
+from waiting import LIMIT
 
 HELLO = [{"role": "user", "content": "hi"}]
 
@@ -26,7 +27,7 @@ class Held:
 
     def __call__(self) -> Iterator[bytes]:
         yield chunk("first ")
-        self.waited = self.go_on.wait(20)
+        self.waited = self.go_on.wait(LIMIT)
         yield chunk("second")
         yield FINISH
         yield DONE

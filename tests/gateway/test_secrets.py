@@ -29,6 +29,7 @@ from holdfast.gateway.messages import ImagePart, user
 from holdfast.gateway.scripted import Fail, Say
 from holdfast.gateway.secrets import Redactor, decrypt, encrypt, reply_key
 from holdfast.testing.providers import FakeProvider
+from waiting import LIMIT
 
 PROVIDER_KEY = "provider-key-7f3a9c"
 PROMPT_SECRET = "sk-live-0123456789abcdefghij"
@@ -41,7 +42,7 @@ def post(service: Any, path: str, body: Any, **headers: str) -> tuple[int, Any]:
         {"Content-Type": "application/json", **headers},
     )
     try:
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=LIMIT) as reply:
             return reply.status, json.loads(reply.read())
     except urllib.error.HTTPError as error:
         with error:

@@ -20,6 +20,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from waiting import LIMIT
+
 TESTS = Path(__file__).resolve().parents[1]
 PATIENCE = 20.0
 
@@ -43,7 +45,7 @@ class Nursery:
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(LIMIT)
         self._process.stdout.close()
 
     def live(self, folder: Path, url: str, kill_at: int = 0) -> dict[str, Any]:

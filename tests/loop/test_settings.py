@@ -12,6 +12,7 @@ from holdfast import Agent, UsageError, start, step, tool, workflow
 from holdfast.gateway import Fail, Gateway, ImagePart, Say, ScriptedModel, TextPart
 from holdfast.loop import AgentStep, StepPlan, run_agent
 from holdfast.testing import Harness
+from waiting import LIMIT
 
 
 class Gauge:
@@ -56,7 +57,7 @@ async def test_tools_of_one_turn_are_carried_out_at_once_within_their_limit(
 
 
 async def test_in_a_workflow_they_are_at_once_too(harness: Harness):
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=LIMIT)
 
     @tool
     def visit(number: int) -> int:

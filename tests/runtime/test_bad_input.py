@@ -29,6 +29,7 @@ from holdfast.errors import PayloadTooLarge
 from holdfast.runtime import codec
 from holdfast.runtime.client import start_by_name
 from holdfast.runtime.definitions import registered
+from waiting import LIMIT
 
 QUICK = Settings(sweep_seconds=0.05)
 
@@ -38,7 +39,7 @@ async def status_becomes(run: RunHandle[Any], status: str) -> Any:
     from holdfast.runtime.app import current_engine
 
     engine = await current_engine()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT):
         async for _ in engine.watchers.changes():
             record = await run.record()
             if record.status == status:

@@ -24,6 +24,7 @@ import pytest
 from holdfast import RunFailed, open_engine, start, step, workflow
 from holdfast.records import RUN_FAILED, STEP_FAILED, STEP_RETRYING, ErrorInfo
 from holdfast.runtime import failures
+from waiting import LIMIT
 
 LONG = bool(os.environ.get("HOLDFAST_FUZZ"))
 LIBRARIES = ("aiohttp", "pydantic", "fastapi", "starlette", "jinja2", "uvicorn", "yarl", "openai")
@@ -320,7 +321,7 @@ async def raising_in_the_body(name: str) -> None:
 
 
 async def ends(run: Any) -> ErrorInfo:
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(LIMIT):
         with pytest.raises(RunFailed):
             await run.result()
     return ErrorInfo.from_json((await run.events())[-1].facts["error"])

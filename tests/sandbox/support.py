@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast.sandbox import Host, MemoryObserver, Sandbox
+from waiting import LIMIT
 
 BACKENDS = ("namespace", "gvisor")
 _reasons: dict[str, str | None] = {}
@@ -64,7 +65,7 @@ def observed(host: Host) -> Iterator[MemoryObserver]:
         host.observers.remove(observer)
 
 
-async def until(condition: Callable[[], object], limit: float = 30.0) -> None:
+async def until(condition: Callable[[], object], limit: float = LIMIT) -> None:
     """Wait for a condition, looking often; fails after `limit` seconds."""
     deadline = time.monotonic() + limit
     while not condition():

@@ -18,6 +18,7 @@ import pytest
 from holdfast.sandbox import cleanup
 from holdfast.sandbox.namespace import cgroups
 from holdfast.sandbox.spec import Limits
+from waiting import LIMIT
 
 COUNT = """
 import sys
@@ -60,13 +61,13 @@ def test_version_2_freezes_thaws_and_kills(mounted: Path, tmp_path: Path) -> Non
         time.sleep(0.2)
         assert file.read_bytes() == before
         group.thaw()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + LIMIT
         while file.read_bytes() == before:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert group.freeze()  # what is frozen must go too
         assert cleanup.remove_cgroup(str(folder), wait=30.0)
-        assert process.wait(30) < 0
+        assert process.wait(LIMIT) < 0
     finally:
         process.kill()
         process.wait()

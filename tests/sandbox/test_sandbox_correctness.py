@@ -14,6 +14,7 @@ import pytest
 
 from sandbox.programs import FILES, Program, programs
 from sandbox.support import create, require
+from waiting import LIMIT
 
 ALL = programs()
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
@@ -59,7 +60,7 @@ async def test_a_program_behaves_inside_as_outside(program: Program, tmp_path: P
         env=env,
         input=program.stdin.encode(),
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT,
         preexec_fn=_as_usual,
     )
     async with await create() as sandbox:

@@ -13,6 +13,7 @@ from holdfast.errors import UsageError
 from holdfast.sandbox import Host, Sandbox
 from holdfast.sandbox.host import Turns
 from sandbox.support import create, require
+from waiting import LIMIT
 
 WRONG = {"statistics.py": "def mean(values):\n    return 'own'\n"}
 
@@ -116,5 +117,5 @@ async def test_turns_are_taken_in_the_order_of_asking() -> None:
     tasks[2].cancel()
     await asyncio.wait(tasks)
     assert order == [0, 1, 3, 4]
-    await asyncio.wait_for(turns.take(), 1)
+    await asyncio.wait_for(turns.take(), LIMIT)
     assert turns.full and turns.waiting == 0

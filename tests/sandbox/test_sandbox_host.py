@@ -21,6 +21,7 @@ from holdfast.session import Caller, CurrentStep, set_caller
 from holdfast.store.sqlite import sandbox_rows
 from holdfast.store.sqlite.sandbox_writer import SqliteSandboxWriter
 from sandbox.support import create, observed, require, serving, shared_host, until
+from waiting import LIMIT
 
 
 @pytest.fixture
@@ -246,7 +247,7 @@ def _cli(*words: str, state: Path, **options: object) -> subprocess.CompletedPro
         env={**os.environ, "HOLDFAST_SANDBOX_DIR": str(state)},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=LIMIT,
         **options,  # type: ignore[call-overload]
     )
 

@@ -21,6 +21,7 @@ from holdfast.sandbox.microvm import MicrovmBackend
 from holdfast.sandbox.probes import Probes
 from holdfast.sandbox.spec import Spec
 from sandbox.support import require
+from waiting import LIMIT
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_processes_that_begin_at_once_over_one_folder_all_get_the_strongest(tmp_
         assert process.stdin is not None
         process.stdin.write(b"go\n")
         process.stdin.flush()
-    told = [process.communicate(timeout=100)[0] for process in several]
+    told = [process.communicate(timeout=LIMIT)[0] for process in several]
     assert [json.loads(each) for each in told] == [["gvisor", "gvisor"]] * 2
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from waiting import LIMIT
+
 NOBODY = pwd.getpwnam("nobody")
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -90,7 +92,7 @@ def test_everything_holds_for_an_ordinary_user() -> None:
             cwd="/",
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=LIMIT,
         )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

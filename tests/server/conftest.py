@@ -18,6 +18,7 @@ from holdfast import Engine, open_engine
 from holdfast.server.app import create_app
 from holdfast.server.http_server import bind, port_of, serve
 from holdfast.server.settings import ServerSettings
+from waiting import LIMIT
 
 from . import jobs  # noqa: F401 - so that its workflows are known
 
@@ -140,7 +141,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Server]:
         yield found
 
 
-async def until(condition: Callable[[], Awaitable[Any]], what: str, seconds: float = 30) -> Any:
+async def until(condition: Callable[[], Awaitable[Any]], what: str, seconds: float = LIMIT) -> Any:
     """Wait for a condition, and return what it found."""
     try:
         async with asyncio.timeout(seconds):

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from waiting import LIMIT
+
 JOBS = str(Path(__file__).parent / "jobs_process.py")
 COMMAND = [sys.executable, "-m", "holdfast.cli.main"]
 
@@ -51,7 +53,7 @@ class Process:
     def connection(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
         assert parts.hostname and parts.port
-        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
+        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=LIMIT)
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         data = None if body is None else json.dumps(body)
@@ -73,7 +75,7 @@ class Process:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT,
             check=False,
         )
 

@@ -67,7 +67,7 @@ async def test_a_task_is_healed_and_everything_is_on_record(
         assert (refused.status, refused.error["kind"]) == (422, "RunMismatch")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 async def test_fifty_tasks_sent_at_once_all_finish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from holdfast.errors import TooManyRequests
 from holdfast.server.http_server import MAX_HEAD
 from holdfast.server.security import CLIENTS_REMEMBERED, RateLimit
 from holdfast.server.settings import ServerSettings
+from waiting import LIMIT
 
 from .conftest import TOKEN, Server, running
 
@@ -25,7 +26,7 @@ async def raw(server: Server, data: bytes, *, close: bool = False) -> bytes:
     writer.write(data)
     if close:
         writer.write_eof()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT):
         answer = await reader.read()
     writer.close()
     return answer

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from waiting import until
+from waiting import LIMIT, until
 
 from .process import COMMAND, JOBS, Process
 
@@ -52,7 +52,7 @@ def failing(folder: Path, *arguments: str, **environ: str) -> tuple[int, dict[st
         text=True,
         env={**clean, **environ},
         cwd=folder,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     return done.returncode, json.loads(done.stdout)["error"]
@@ -80,7 +80,7 @@ def test_it_says_so_to_people_on_stderr(tmp_path: Path) -> None:
         assert popen.stderr is not None
         head = [popen.stderr.readline() for _ in range(5)]
         popen.send_signal(signal.SIGINT)
-        out, err = popen.communicate(timeout=30)
+        out, err = popen.communicate(timeout=LIMIT)
     assert head[0].startswith("holdfast at http://127.0.0.1:")
     assert head[1] == "store a.db, no worker\n"
     assert head[2].startswith("workflows: anything, ")
@@ -147,7 +147,7 @@ def test_sigterm_lets_the_step_under_way_finish_and_hands_the_run_over(
     text = reply.read()  # to its end
     stream.close()
     assert b"event: end" not in text
-    out, _ = process.popen.communicate(timeout=30)
+    out, _ = process.popen.communicate(timeout=LIMIT)
     assert process.popen.returncode == 0
     assert json.loads(out)["stopped"] == "SIGTERM"
     assert process.effects() == ["begin-first", "end-first", "begin-second", "end-second"]
@@ -161,7 +161,7 @@ def test_without_grace_the_step_is_left_to_the_next(serve: Callable[..., Process
     run_id = started(process, 60)
     until(lambda: "begin-second" in process.effects(), "the second step")
     process.popen.send_signal(signal.SIGINT)
-    out, _ = process.popen.communicate(timeout=30)
+    out, _ = process.popen.communicate(timeout=LIMIT)
     assert (process.popen.returncode, json.loads(out)["given_back"]) == (0, 1)
     assert status(process, run_id) == "waiting"
 
@@ -182,7 +182,7 @@ def test_while_it_stops_it_accepts_nothing(serve: Callable[..., Process]) -> Non
     until(refused, "the closed door")
     assert process.popen.poll() is None  # the step has its grace
     process.popen.send_signal(signal.SIGTERM)
-    process.popen.communicate(timeout=20)
+    process.popen.communicate(timeout=LIMIT)
     assert process.popen.returncode == 128 + signal.SIGTERM
 
 

@@ -156,7 +156,7 @@ def simulate(seed: int) -> str:
         world.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_seed_ends_right(part: int):
     for seed in range(part, SEEDS, PARTS):

@@ -31,6 +31,7 @@ from holdfast import (
 from holdfast.errors import CorruptEvent, SchemaTooNew, StoreFull, StoreReadOnly
 from holdfast.runtime.app import current_engine
 from holdfast.store.sqlite import events, schema
+from waiting import LIMIT
 
 QUICK = Settings(sweep_seconds=0.05, store_retry_seconds=0.05)
 
@@ -55,7 +56,7 @@ async def parent() -> str:
 async def until(condition: Any) -> Any:
     """Look again whenever the store changes, until the condition holds."""
     engine = await current_engine()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LIMIT):
         async for _ in engine.watchers.changes():
             if found := await condition():
                 return found
@@ -295,7 +296,7 @@ def as_unprivileged(store: Path) -> str:
         check = subprocess.run([*command[:-1], "/nonexistent/x"], capture_output=True, check=False)
         if b"can't be" not in check.stdout:
             pytest.skip("this Python can't be run by somebody else")
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -404,7 +405,7 @@ async def test_a_full_disk_refuses_starts_and_keeps_what_runs_have(
             ballast = fill(folder)
             caplog.clear()
             may_go_on.set()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(LIMIT):
                 while "trying again" not in caplog.text:
                     await asyncio.sleep(0.01)
             assert engine.runs, "the run is still in hand"

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.store.sqlite import schema
+from waiting import LIMIT
 
 PROGRAM = Path(__file__).with_name("opening.py")
 
@@ -21,7 +22,7 @@ PROGRAM = Path(__file__).with_name("opening.py")
 def opening(*arguments: object) -> str:
     """What the program says; it fails if any of its processes does."""
     command = [sys.executable, str(PROGRAM), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 from holdfast.store.sqlite.wake import Wake
+from waiting import LIMIT
 
 
 async def test_a_thread_wakes_the_others_while_its_loop_is_held_up(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ async def test_a_thread_wakes_the_others_while_its_loop_is_held_up(tmp_path: Pat
         other.start()
         await asyncio.to_thread(is_made.wait, 60)
         await asyncio.to_thread(made[0].tell_from_thread)
-        await asyncio.wait_for(woken.wait(), 30)
+        await asyncio.wait_for(woken.wait(), LIMIT)
         assert other.is_alive()
     finally:
         let_go.set()

@@ -22,6 +22,7 @@ from holdfast.sandbox import default_host
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.store.base import RunFilter
 from holdfast.store.sqlite.sandboxes import SqliteSandboxRecords
+from waiting import LIMIT
 
 KILLED_AT = [
     ("take_repo", "running", 1),
@@ -68,7 +69,7 @@ async def test_a_run_killed_again_and_again_goes_on_with_the_files_as_they_were(
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
         process = worker(store, repo)
-        assert process.wait(100) == 0
+        assert process.wait(LIMIT) == 0
 
         page = await engine.store.list_runs(RunFilter(workflow="repair_repo"), 10, None)
         [run] = page.runs

@@ -19,6 +19,7 @@ from agents.code.healing.pairing import Pair
 from holdfast import open_engine, start
 from holdfast.agents.code import Evaluation, evaluate_code
 from holdfast.testing.providers import FakeProvider, FakeScript
+from waiting import LIMIT
 
 COMMAND = [sys.executable, "-m", "holdfast.cli.main"]
 MODELS = {
@@ -28,7 +29,6 @@ MODELS = {
 }
 """By the format that is spoken with them."""
 RESPONSES = '[gateway.providers.openai]\nformats = ["responses"]\n'
-PATIENCE = 60.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,7 +113,7 @@ class Bench:
     def __call__(self, *arguments: str, program: Sequence[str] = COMMAND, **env: str) -> Done:
         """The command, to its end."""
         process = self.spawn(*arguments, program=program, **env)
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=LIMIT)
         return Done(process.returncode, out, err)
 
     def spawn(

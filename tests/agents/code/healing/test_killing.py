@@ -27,7 +27,7 @@ from agents.code.healing.running import MODELS, Bench, Done
 from agents.code.healing.traces import traces
 from crash.checks import check_whole, journals
 from holdfast.gateway.messages import Request
-from waiting import until
+from waiting import LIMIT, until
 
 TESTS = Path(__file__).resolve().parents[3]
 PROGRAM = [sys.executable, killed.__file__]
@@ -37,7 +37,7 @@ STEPS = [
     "prepare", "generate_code", "generate_tests", "run_tests", "generate_code", "run_tests",
 ]  # fmt: skip
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def place(bench: Bench, state: Path) -> Iterator[Bench]:
 
 
 def check_nothing_left(state: Path) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LIMIT
     while (left := traces(state)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == {}
@@ -136,7 +136,7 @@ def test_a_worker_goes_on_with_a_run_whose_process_was_killed(place: Bench) -> N
     worker = place.spawn("worker")
     until(lambda: place.rows("SELECT 1 FROM runs WHERE status = 'completed'"), "the run's end")
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(30) == 0
+    assert worker.wait(LIMIT) == 0
     check_end(place)
     assert fake.hits == 3
     assert [charge.status for charge in place.charges()] == ["completed"] * 3

@@ -16,6 +16,7 @@ from agents.code.healing.pairing import Pair, pairs
 from agents.code.healing.wrapping import WRAPS
 from holdfast.agents.code.languages import language_named
 from holdfast.agents.code.replies import code_in
+from waiting import LIMIT
 
 PYTEST = """
 import os, subprocess, sys
@@ -53,14 +54,19 @@ def lay_out(pair: Pair, program: str, folder: Path) -> Path:
 def run_python(folders: list[Path]) -> None:
     command = [sys.executable, "-c", PYTEST, *map(str, folders)]
     environment = {"PATH": os.environ["PATH"], "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    subprocess.run(command, check=True, timeout=100, env=environment)
+    subprocess.run(command, check=True, timeout=LIMIT, env=environment)
 
 
 def run_node(folders: list[Path], node: str) -> None:
     for folder in folders:
         tests = next(folder.glob("solution.test.*"))
         done = subprocess.run(
-            [node, tests.name], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+            [node, tests.name],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
         )
         (folder / "output").write_text(done.stdout + done.stderr)
         (folder / "code").write_text(str(done.returncode))
