@@ -23,7 +23,7 @@ from typing import Any
 from holdfast import Settings, open_engine, step, step_context, wait_for_event, workflow
 
 TESTS = Path(__file__).resolve().parents[1]
-PATIENCE = 30.0
+PATIENCE = 120.0
 BYSTANDER_PATIENCE = 0.5
 
 

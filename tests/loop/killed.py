@@ -23,7 +23,7 @@ from typing import Any
 from waiting import LIMIT
 
 TESTS = Path(__file__).resolve().parents[1]
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 # --- in the test ---

@@ -18,7 +18,7 @@ from holdfast import Engine, open_engine
 from holdfast.server.app import create_app
 from holdfast.server.http_server import bind, port_of, serve
 from holdfast.server.settings import ServerSettings
-from waiting import LIMIT
+from waiting import LIMIT, pauses
 
 from . import jobs  # noqa: F401 - so that its workflows are known
 
@@ -145,8 +145,9 @@ async def until(condition: Callable[[], Awaitable[Any]], what: str, seconds: flo
     """Wait for a condition, and return what it found."""
     try:
         async with asyncio.timeout(seconds):
+            pause = pauses()
             while not (found := await condition()):
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(next(pause))
             return found
     except TimeoutError:
         raise AssertionError(f"{what}: not within {seconds} s") from None
