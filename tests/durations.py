@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FILE = Path(__file__).with_name("durations.tsv")
-FAST = 0.3
+FAST = 0.2
 """Seconds on a quiet machine."""
 RECORDED = 0.05
 """What takes less is not recorded."""

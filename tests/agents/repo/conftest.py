@@ -19,9 +19,9 @@ from holdfast.sandbox import default_host
 from holdfast.sandbox.snapshots import list_snapshots
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def sandbox_state() -> Iterator[str]:
-    """A state folder of this test process's own, under a short path."""
+    """A state folder of this test process's own, under a short path; other folders' tests have theirs."""
     folder = tempfile.mkdtemp(prefix="hf-")
     os.chmod(folder, 0o700)
     before = {
