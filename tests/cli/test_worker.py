@@ -157,7 +157,7 @@ def test_quiet_prints_none_and_another_worker_s_steps_are_not_told(holdfast: Hol
     until(lambda: holdfast.show(run_id)["status"] == "completed", "the run")
     for worker in (quiet, strange):
         worker.send_signal(signal.SIGTERM)
-        _, err = worker.communicate(timeout=30)
+        _, err = worker.communicate(timeout=LIMIT)
         assert run_id[-8:] not in err
 
 
