@@ -21,9 +21,10 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -46,6 +47,10 @@ INSERT_EVENT = """
 INSERT INTO events (run_id, seq, type, key, at, meta, value, blob, hash)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+ROWS_AT_ONCE = 32
+"""Event rows inserted by one statement, where there are so many. `executemany` lets go of Python's
+lock, and waits for it again, once for each row."""
+INSERT_EVENTS = INSERT_EVENT.rstrip() + ", (?, ?, ?, ?, ?, ?, ?, ?, ?)" * (ROWS_AT_ONCE - 1)
 
 
 @dataclass(slots=True)
@@ -56,6 +61,16 @@ class Transaction:
     rows: list[EventRow] = field(default_factory=list[EventRow])
     last_seq: dict[str, int] = field(default_factory=dict[str, int])
     """Journal length of the runs appended to in this batch (their rows may not be in yet)."""
+    leased: set[str] = field(default_factory=set[str])
+    """Workers whose lease was renewed in this batch, and whose row is still there."""
+    operations: Sequence[Operation] = ()
+    """The whole batch, in order."""
+    place: int = 0
+    """Which operation of the batch is being carried out."""
+    fences: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Fences and journal lengths, looked up for several appends in a row; see `journal`."""
+    fences_until: int = 0
+    """Up to which place of the batch they hold."""
     ended: dict[str, Event] = field(default_factory=dict[str, Event])
     mail: set[str] = field(default_factory=set[str])
     due: bool = False
@@ -70,9 +85,16 @@ class Transaction:
 
     def flush(self) -> None:
         """Insert the gathered event rows; operations that read events call this first."""
-        if self.rows:
-            self.connection.executemany(INSERT_EVENT, self.rows)
-            self.rows.clear()
+        rows = self.rows
+        if not rows:
+            return
+        whole = len(rows) - len(rows) % ROWS_AT_ONCE
+        for first in range(0, whole, ROWS_AT_ONCE):
+            values = tuple(chain.from_iterable(rows[first : first + ROWS_AT_ONCE]))
+            self.connection.execute(INSERT_EVENTS, values)
+        if whole < len(rows):
+            self.connection.executemany(INSERT_EVENT, rows[whole:])
+        rows.clear()
 
     @property
     def written(self) -> int:
@@ -118,11 +140,12 @@ def commit(
 
 
 def _transaction(connection: sqlite3.Connection, items: list[Item]) -> tuple[list[Result], Change]:
-    transaction = Transaction(connection)
+    transaction = Transaction(connection, operations=[operation for operation, _ in items])
     results: list[Result] = []
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for operation, done in items:
+        for place, (operation, done) in enumerate(items):
+            transaction.place = place
             written = transaction.written
             try:
                 results.append((done, operation(transaction), None))

@@ -33,27 +33,19 @@ LOG_END = "SELECT coalesce(max(log), 0) FROM events"
 
 def event_hash(event: Event) -> bytes:
     """The fingerprint of everything an event row says."""
-    head = f"{event.run_id}\n{event.seq}\n{event.type}\n{event.key}\n{event.at!r}\n{event.meta}\n"
-    return hashlib.blake2b(head.encode() + (event.value or b"\0"), digest_size=16).digest()
+    run_id, seq, type, key, at, meta, value, _ = event
+    head = f"{run_id}\n{seq}\n{type}\n{key}\n{at!r}\n{meta}\n"
+    return hashlib.blake2b(head.encode() + (value or b"\0"), digest_size=16).digest()
 
 
 def row(tx: Transaction, event: Event) -> EventRow:
-    value, blob = event.value, None
+    run_id, seq, type, key, at, meta, value, _ = event
+    blob = None
     if value is not None and len(value) > INLINE_BYTES:
         blob = hashlib.blake2b(value, digest_size=16).hexdigest()
-        tx.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (event.run_id, blob, value))
+        tx.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (run_id, blob, value))
         value = None
-    return (
-        event.run_id,
-        event.seq,
-        event.type,
-        event.key,
-        event.at,
-        event.meta,
-        value,
-        blob,
-        event_hash(event),
-    )
+    return (run_id, seq, type, key, at, meta, value, blob, event_hash(event))
 
 
 def read(

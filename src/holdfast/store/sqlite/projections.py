@@ -53,6 +53,18 @@ UPDATE runs SET status = ?, error = ?, owner = NULL,
   due_at = CASE WHEN begun_at IS NULL THEN due_at END
 WHERE id = ?
 """
+_OF_LIVE_RUNS = ("waits", "inbox", "taken", "webhooks")
+# What there is to do when a run ends: mostly nothing, which one question finds out.
+LEFT = """
+SELECT EXISTS (SELECT 1 FROM waits WHERE run_id = r.id),
+  EXISTS (SELECT 1 FROM inbox WHERE run_id = r.id),
+  EXISTS (SELECT 1 FROM taken WHERE run_id = r.id),
+  EXISTS (SELECT 1 FROM webhooks WHERE run_id = r.id),
+  EXISTS (SELECT 1 FROM updates WHERE run_id = r.id AND status = 'pending'),
+  EXISTS (SELECT 1 FROM waits WHERE name = ?),
+  r.run_limit IS NOT NULL OR r.lane_limit IS NOT NULL
+FROM runs r WHERE r.id = ?
+"""
 GO_ON = "UPDATE runs SET status = 'waiting', due_at = ? WHERE id = ?"
 REVIVE = """
 UPDATE runs SET status = 'waiting', due_at = ?, error = NULL, crashes = 0 WHERE id = ?
@@ -93,6 +105,7 @@ def write_unowned(
     """Add an event to the journal of a run that nobody owns, as if claimed for a moment."""
     last = tx.last_seq.get(run_id) or tx.execute(LAST_SEQ, (run_id,)).fetchone()[0]
     tx.execute("UPDATE runs SET fence = fence + 1 WHERE id = ?", (run_id,))
+    tx.fences.pop(run_id, None)
     write(tx, [Event(run_id, last + 1, type, "", at, json.dumps(facts))])
 
 
@@ -203,12 +216,18 @@ def _run_ended(tx: Transaction, event: Event) -> None:
     tx.execute(END, (status, _summary(facts), event.at, event.run_id))
     if "at_once" in facts:  # with no body that would have told its children
         _cancel_children(tx, event.run_id, event.at)
-    for table in ("waits", "inbox", "taken", "webhooks"):
-        tx.execute(f"DELETE FROM {table} WHERE run_id = ?", (event.run_id,))  # noqa: S608
+    left = tx.execute(LEFT, (END_OF + event.run_id, event.run_id)).fetchone()
+    for table, found in zip(_OF_LIVE_RUNS, left, strict=False):
+        if found:
+            tx.execute(f"DELETE FROM {table} WHERE run_id = ?", (event.run_id,))  # noqa: S608
+    *_, asked, awaited, limited = left
     tx.ended[event.run_id] = event
-    updates.run_ended(tx, event)
-    mailbox.tell_waiting(tx, event.run_id)
-    concurrency.admit_next(tx, event.run_id, event.at)
+    if asked:
+        updates.run_ended(tx, event)
+    if awaited:
+        mailbox.tell_waiting(tx, event.run_id)
+    if limited:
+        concurrency.admit_next(tx, event.run_id, event.at)
     if "handler" in facts:
         _create_once(tx, new_run_from(facts["handler"], event.at))
 

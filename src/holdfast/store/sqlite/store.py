@@ -11,7 +11,6 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -133,7 +132,7 @@ class SqliteStore:
     # --- the journal ---
 
     def append(self, append: Append) -> None:
-        self._submit(partial(journal.append, append=append), append.settle)
+        self._submit(journal.Appending(append), append.settle)
 
     async def load(self, run_id: str) -> list[Event]:
         return await self._read(lambda c: events.load(c, run_id))
