@@ -7,7 +7,7 @@ all get it, also after it has ended.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.errors import KeyUsed
 from holdfast.records import Status
@@ -22,8 +22,9 @@ WHERE workflow = ? AND key = ? AND continued_as IS NULL AND replaced_by IS NULL
 BY_ID = "SELECT id FROM runs WHERE id = ?"
 INSERT = """
 INSERT INTO runs (id, workflow, version, key, parent_id, forked_from, status, due_at, created_at,
-                  run_limit, lane, lane_limit, admitted, timeout, deadline, first_message)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+                  run_limit, lane, lane_limit, admitted, timeout, deadline, owner, fence, claim_seq,
+                  started_at, begun_at, first_message)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
         (SELECT coalesce(max(id), 0) + 1 FROM messages))
 """
 
@@ -52,18 +53,36 @@ def existing(tx: Transaction, new: NewRun) -> str | None:
     return holder
 
 
-def create(tx: Transaction, new: NewRun) -> Status:
-    """Create a run that does not exist yet: pending, or queued behind others."""
-    status = insert_row(tx, new, forked_from=None)
+class Owner(NamedTuple):
+    """Who takes a new run in hand as soon as it is there, and when that is."""
+
+    worker: str
+    at: float
+
+
+def create(tx: Transaction, new: NewRun, owner: Owner | None = None) -> Status:
+    """Create a run that does not exist yet: pending, or queued behind others.
+
+    One that is due and admitted is `running` in the hand of `owner` from the first, at fence 1:
+    to write its row and then claim it would be to write it, and all of its indexes, twice.
+    """
+    status = insert_row(tx, new, None, owner)
     tx.rows.append(events.row(tx, new.first_event()))
     tx.last_seq[new.id] = 1
     return status
 
 
-def insert_row(tx: Transaction, new: NewRun, forked_from: str | None) -> Status:
+def insert_row(
+    tx: Transaction, new: NewRun, forked_from: str | None, owner: Owner | None = None
+) -> Status:
     """The run's row: admitted at once, or queued if its workflow or lane is full."""
     limits = (new.workflow, new.run_limit, new.lane, new.lane_limit)
     status, admitted = concurrency.place_for(tx, *limits, due=new.due_at <= new.created_at)
+    if owner is not None and admitted and new.due_at <= owner.at:
+        status, due_at = "running", None
+        claimed = (owner.worker, 1, 1, owner.at, owner.at)
+    else:
+        due_at, claimed = new.due_at, (None, 0, 0, None, None)
     tx.execute(
         INSERT,
         (
@@ -74,7 +93,7 @@ def insert_row(tx: Transaction, new: NewRun, forked_from: str | None) -> Status:
             new.parent_id,
             forked_from,
             status,
-            new.due_at,
+            due_at,
             new.created_at,
             new.run_limit,
             new.lane,
@@ -82,6 +101,7 @@ def insert_row(tx: Transaction, new: NewRun, forked_from: str | None) -> Status:
             admitted,
             new.timeout,
             new.deadline,
+            *claimed,
         ),
     )
     set_attributes(tx, new.id, new.attributes)

@@ -95,7 +95,10 @@ def check_fence(tx: Transaction, run_id: str, fence: int) -> None:
 
 
 def lease(tx: Transaction, worker: Worker, now: Moment) -> None:
-    """Write the worker's row, with its new expiry."""
+    """Write the worker's row, with its new expiry: once in a batch is enough."""
+    if worker.id in tx.leased:
+        return
+    tx.leased.add(worker.id)
     shown, ends = now.wall + worker.lease_seconds, now.steady + worker.lease_seconds
     row = (worker.id, worker.pid, worker.host, worker.started_at, shown, now.boot, ends)
     tx.execute(LEASE, row)
@@ -106,24 +109,27 @@ def create(tx: Transaction, new: NewRun, worker: Worker | None, now: Moment) -> 
     existed = creation.existing(tx, new)
     if existed is not None:
         return Created(_existing(tx, existed), existed=True)
-    status = creation.create(tx, new)
+    owner = None if worker is None else creation.Owner(worker.id, now.wall)
+    status = creation.create(tx, new, owner)
+    taken = status == "running"
     run = Run(
         new.id,
         new.workflow,
         new.version,
-        status,
+        "pending" if taken else status,
         new.created_at,
         key=new.key,
         parent_id=new.parent_id,
+        started_at=now.wall if taken else None,
         due_at=new.due_at,
         attributes=new.attributes,
         timeout=new.timeout,
         deadline=new.deadline,
     )
-    if worker is None or status != "pending" or new.due_at > now.wall:
+    if worker is None or not taken:
         return Created(run, existed=False)
     lease(tx, worker, now)
-    return Created(run, existed=False, claim=_take(tx, run, worker, now.wall))
+    return Created(run, existed=False, claim=Claim(run, 1, 0))
 
 
 def _existing(tx: Transaction, run_id: str) -> Run:
@@ -208,6 +214,7 @@ def _bury(tx: Transaction, worker_id: str, now: float) -> None:
         tx.execute(ORPHAN, (now, crashes + 1, run_id))
         tx.due = True
     tx.execute("DELETE FROM workers WHERE id = ?", (worker_id,))
+    tx.leased.discard(worker_id)
 
 
 def _take(tx: Transaction, run: Run, worker: Worker, now: float) -> Claim:
@@ -233,6 +240,7 @@ def retire(tx: Transaction, worker_id: str, now: float) -> None:
     if tx.execute(RETIRE, (now, worker_id)).rowcount:
         tx.due = True
     tx.execute("DELETE FROM workers WHERE id = ?", (worker_id,))
+    tx.leased.discard(worker_id)
 
 
 def next_due(
