@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -221,14 +222,16 @@ def _with_limits(new: NewRun, input: bytes) -> NewRun:
 
 async def _end_of(engine: Engine, run_id: str) -> Event:
     """Wait until a run has ended: the event that says how."""
-    async for told in engine.watchers.ends(run_id):
-        if told is None and run_id in engine.runs:
-            continue  # it is in our own hands: we shall be told
-        last = told or await _last_event(engine, run_id)
-        if last is not None and last.type == RUN_STUCK:
-            raise _stuck(run_id, str(ErrorInfo.from_json(last.facts["error"])))
-        if last is not None and last.type in RUN_ENDS:
-            return last
+    # Closed here: a generator that is left to the garbage collector is closed by a task of its own.
+    async with aclosing(engine.watchers.ends(run_id)) as ends:
+        async for told in ends:
+            if told is None and run_id in engine.runs:
+                continue  # it is in our own hands: we shall be told
+            last = told or await _last_event(engine, run_id)
+            if last is not None and last.type == RUN_STUCK:
+                raise _stuck(run_id, str(ErrorInfo.from_json(last.facts["error"])))
+            if last is not None and last.type in RUN_ENDS:
+                return last
     raise Refused(f"Holdfast was closed while waiting for {run_id}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from holdfast.records import Event
 from holdfast.store.base import Change, Store
@@ -20,6 +20,8 @@ class Watchers:
         self._waiting: dict[str, set[_Signal]] = {}
         self._anything: set[_Signal] = set()
         self._closed = False
+        self._poll: asyncio.TimerHandle | None = None
+        """One timer for all who wait, while anybody does."""
 
     def changed(self, change: Change | None) -> None:
         for signal in self._anything:
@@ -34,7 +36,7 @@ class Watchers:
                     signal.last = event
                     signal.set()
 
-    async def ends(self, run_id: str) -> AsyncIterator[Event | None]:
+    async def ends(self, run_id: str) -> AsyncGenerator[Event | None]:
         """Yields at once, and then whenever the run may have ended: its last event, or None
         for those who have to look for themselves."""
         signal = _Signal()
@@ -44,13 +46,13 @@ class Watchers:
                 signal.clear()
                 last, signal.last = signal.last, None
                 yield last
-                await _wait(signal)
+                await self._wait(signal)
         finally:
             self._waiting[run_id].discard(signal)
             if not self._waiting[run_id]:
                 del self._waiting[run_id]
 
-    async def changes(self) -> AsyncIterator[None]:
+    async def changes(self) -> AsyncGenerator[None]:
         """Yields at once, and then whenever anything may have changed."""
         signal = _Signal()
         self._anything.add(signal)
@@ -58,21 +60,27 @@ class Watchers:
             while not self._closed:
                 signal.clear()
                 yield
-                await _wait(signal)
+                await self._wait(signal)
         finally:
             self._anything.discard(signal)
 
+    async def _wait(self, signal: _Signal) -> None:
+        if self._poll is None:
+            self._poll = asyncio.get_running_loop().call_later(POLL_SECONDS, self._look)
+        await signal.wait()
+
+    def _look(self) -> None:
+        """Let everybody look for themselves, and again in a while if anybody still waits."""
+        self._poll = None
+        self.changed(None)
+        if self._waiting or self._anything:
+            self._poll = asyncio.get_running_loop().call_later(POLL_SECONDS, self._look)
+
     def close(self) -> None:
         self._closed = True
+        if self._poll is not None:
+            self._poll.cancel()
         self.changed(None)
-
-
-async def _wait(signal: _Signal) -> None:
-    try:
-        async with asyncio.timeout(POLL_SECONDS):
-            await signal.wait()
-    except TimeoutError:
-        return
 
 
 class _Signal(asyncio.Event):

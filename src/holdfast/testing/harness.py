@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -198,12 +199,13 @@ class _AwaitedWatchers(Watchers):
         self.awaited = awaited
         self._count = 0
 
-    async def ends(self, run_id: str) -> AsyncIterator[Event | None]:
+    async def ends(self, run_id: str) -> AsyncGenerator[Event | None]:
         self._count += 1
         self.awaited.set()
         try:
-            async for last in super().ends(run_id):
-                yield last
+            async with aclosing(super().ends(run_id)) as ends:
+                async for last in ends:
+                    yield last
         finally:
             self._count -= 1
             if not self._count:
