@@ -1,5 +1,6 @@
 """Values cross by their type hints, or are refused where they were handed in."""
 
+import json
 import math
 import socket
 from collections.abc import Callable
@@ -219,3 +220,72 @@ async def test_large_values_are_kept_apart_and_limits_are_clear():
 
         with pytest.raises(PayloadTooLarge):
             await start(echo, "x" * 500_001)
+
+
+class Level(int):
+    pass
+
+
+QUICK = st.one_of(
+    st.integers(),
+    st.booleans(),
+    st.text(),
+    st.text(st.characters(max_codepoint=127)),
+    st.sampled_from([2**63 - 1, 2**63, -(2**63), -(2**63) - 1, '\x7f\x00"\\/', "a" * 5000]),
+)
+
+
+@given(value=QUICK)
+def test_plain_values_are_written_as_pydantic_writes_them(value: Any):
+    """They take a shorter way, which nobody must be able to tell."""
+    codec = codec_for(type(value))
+    try:
+        usual = codec.write(value, "$")
+    except CodecError:
+        with pytest.raises(CodecError):
+            codec.encode(value, "$")
+        return
+    text = codec.encode(value, "$")
+    assert json.loads(text) == json.loads(usual)
+    decoded = codec.decode(text, "$")
+    assert (type(decoded), decoded) == (type(value), value)
+
+
+@given(number=QUICK, text=QUICK, flag=QUICK)
+def test_a_call_of_plain_arguments_is_written_as_any_other(number: Any, text: Any, flag: Any):
+    def function(number: int, text: str, flag: bool) -> None: ...
+
+    signature = Signature(function)
+    args = (number, text, flag)
+    try:
+        usual = signature.encode_arguments(args, {})
+    except CodecError as error:
+        with pytest.raises(CodecError) as raised:
+            signature.encode_call(args, {})
+        assert str(raised.value) == str(error)
+        return
+    written, plain = signature.encode_call(args, {})
+    assert json.loads(written) == json.loads(usual)
+    if plain is not None:  # the step is given these, not what is read back
+        assert (plain, {}) == signature.decode_arguments(written)
+        assert [type(each) for each in plain] == [int, str, bool]
+
+
+@pytest.mark.parametrize("value", [Level(3), True, 2.0])
+def test_what_only_looks_like_a_plain_value_takes_the_usual_way(value: Any):
+    def function(number: int) -> None: ...
+
+    try:
+        _, plain = Signature(function).encode_call((value,), {})
+    except CodecError:
+        return
+    assert plain is None
+
+
+def test_a_plain_call_is_held_to_the_limit():
+    def function(text: str) -> None: ...
+
+    with pytest.raises(PayloadTooLarge, match=r"\$\.text"):
+        Signature(function).encode_call(("a" * 50,), {}, 20)
+    with pytest.raises(PayloadTooLarge):
+        codec_for(str).encode("a" * 50, "$.result", 20)

@@ -388,9 +388,12 @@ class ActiveRun:
         assert self._execution is not None
         return self._execution.context
 
-    def edited_arguments(self, command: StepCall) -> bytes:
+    def arguments(self, command: StepCall) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """A step's arguments: as called, or as a fork has replaced them."""
-        return self._history.edits.get(command.key, command.value or b"{}")
+        edited = self._history.edits.get(command.key)
+        if edited is None and command.args is not None:
+            return command.args, {}
+        return command.step.signature.decode_arguments(edited or command.value or b"{}")
 
     def _drop(self, command: Command) -> None:
         work = self._work.pop(command.key, None)

@@ -30,12 +30,22 @@ if TYPE_CHECKING:
 class CommandFuture(asyncio.Future[Any]):
     """What a command's coroutine awaits; tells when the body no longer wants it."""
 
-    on_cancel: Callable[[], None] | None = None
+    __slots__ = ("_command", "on_cancel")
+
+    def __init__(
+        self,
+        command: Command,
+        on_cancel: Callable[[Command], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(loop=loop)
+        self._command = command
+        self.on_cancel: Callable[[Command], None] | None = on_cancel
 
     def cancel(self, msg: Any | None = None) -> bool:
         cancelled = super().cancel(msg)
         if cancelled and self.on_cancel is not None:
-            self.on_cancel()
+            self.on_cancel(self._command)
         return cancelled
 
 
@@ -66,10 +76,23 @@ class Command:
         return same_json(self.value, recorded.value)
 
 
-@dataclass(slots=True, eq=False)
 class StepCall(Command):
-    step: Step[..., Any] = None  # type: ignore[assignment]
-    type: str = STEP_STARTED
+    # By hand: there is one for every step, and a dataclass of defaults takes twice as long.
+    __slots__ = ("args", "step")
+
+    def __init__(
+        self, key: str, step: Step[..., Any], value: bytes, args: tuple[Any, ...] | None
+    ) -> None:
+        self.key = key
+        self.name = step.name
+        self.type = STEP_STARTED
+        self.facts = {}
+        self.value = value
+        self.future = None
+        self.opened = None
+        self.step = step
+        self.args = args
+        """The arguments, if they are just what decoding `value` would give."""
 
     def meta(self) -> str:
         return self.step.meta

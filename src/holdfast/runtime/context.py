@@ -24,6 +24,7 @@ from holdfast.session import CurrentStep, caller
 
 if TYPE_CHECKING:
     from holdfast.runtime.replay import Execution
+    from holdfast.runtime.steps import StepWork
 
 
 def execution() -> Execution | None:
@@ -236,31 +237,38 @@ def patched(patch: str) -> bool:
 class StepContext:
     """What a step can know and say about itself."""
 
-    def __init__(
-        self,
-        current: CurrentStep,
-        beat: Callable[[], None],
-        write: Callable[[str, bytes], Any],
-        run: RunContext,
-        publish: Callable[[str, bytes], None],
-    ) -> None:
-        self.publish = publish
+    __slots__ = (
+        "_work",
+        "attempt",
+        "cancelled",
+        "idempotency_key",
+        "run",
+        "run_id",
+        "step",
+        "workflow",
+    )
+
+    def __init__(self, current: CurrentStep, run: RunContext, work: StepWork) -> None:
+        self._work = work
         self.run = run
         """The run as it stood when the attempt began."""
-        self.run_id = current.run_id
-        self.workflow = current.workflow
-        self.step = current.step
-        self.attempt = current.attempt
-        self.idempotency_key = current.idempotency_key
+        self.run_id, self.workflow, self.step, _, self.attempt, key = current
+        self.idempotency_key = key
         """The same for every attempt of this step: hand it to whoever must not act twice."""
         self.cancelled = False
         """True once nobody wants the result; a step in a thread should look now and then."""
-        self._beat = beat
-        self.write = write
 
     def heartbeat(self) -> None:
         """Say that the step is alive: puts off `idle_timeout`."""
-        self._beat()
+        self._work.beat()
+
+    def publish(self, name: str, data: bytes) -> None:
+        """Let others see a value at once; see `holdfast.publish`."""
+        self._work.publish(name, data)
+
+    async def write(self, stream: str, data: bytes) -> None:
+        """Add a piece to one of the run's streams; see `write_stream`."""
+        await self._work.write(stream, data)
 
     def __repr__(self) -> str:
         return f"<step {self.step} of {self.run_id}, attempt {self.attempt}>"

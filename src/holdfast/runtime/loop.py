@@ -174,6 +174,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 return task.exception()
         return self.problems[0] if self.problems else None
 
+    @property
+    def has_more_to_end(self) -> bool:
+        """Whether tasks or async generators are left when the body has ended."""
+        return bool(self._generators) or not all(task.done() for task in self.tasks)
+
     async def shutdown_asyncgens(self) -> None:
         generators, self._generators = self._generators, []
         for generator in generators:

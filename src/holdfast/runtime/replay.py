@@ -134,7 +134,7 @@ class Execution:
         salt = hashlib.blake2b(self._seed.encode(), digest_size=6).digest()
         self.loop = WorkflowLoop(self, self._set_timer, int.from_bytes(salt, "big") << 8, watch)
         self.loop.advance(began_at)
-        self.context = run_context.of_journal(journal[0], workflow.name, began_at)
+        self.context = run_context.of_journal(journal[0].at, facts, workflow.name, began_at)
         """What the run knows about itself; see `run_context`."""
         for mark in self.history.marks:
             self.context = run_context.after(self.context, mark)
@@ -205,6 +205,7 @@ class Execution:
         future = command.future
         assert future is not None
         future.on_cancel = None
+        command.future = None  # they hold one another: let go, so that both are freed at once
         if future.done():
             return
         try:
@@ -260,8 +261,9 @@ class Execution:
             for task in self.loop.tasks:
                 if not task.done():  # cancelling a finished task hides its error
                     task.cancel()
-            self.loop.create_task(self.loop.shutdown_asyncgens())
-            self._settle()
+            if self.loop.has_more_to_end:
+                self.loop.create_task(self.loop.shutdown_asyncgens())
+                self._settle()
         if all(task.done() for task in self.loop.tasks):
             self.outcome = self._judge()
             self.dropped += self.open.values()
@@ -332,8 +334,7 @@ class Execution:
             self.issued.append(command)
 
     def _await(self, command: Command) -> CommandFuture:
-        future = CommandFuture(loop=self.loop)
-        future.on_cancel = lambda: self._drop(command)
+        future = CommandFuture(command, self._drop, self.loop)
         command.future = future
         self._issue(command)
         return future
@@ -346,10 +347,8 @@ class Execution:
     async def call_step(
         self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        value = step.signature.encode_arguments(args, kwargs, self.max_payload)
-        return await self._await(
-            StepCall(key=self.next_key(), name=step.name, value=value, step=step)
-        )
+        value, plain = step.signature.encode_call(args, kwargs, self.max_payload)
+        return await self._await(StepCall(self.next_key(), step, value, plain))
 
     async def intercept(self, name: str, function: Callable[[A], Awaitable[R]], argument: A) -> R:
         """Carry out what another layer would do in the body as a step (see `interception`)."""

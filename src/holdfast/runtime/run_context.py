@@ -40,15 +40,16 @@ class RunContext:
         return f"<run {self.id} of {self.workflow}, attempt {self.attempt}>"
 
 
-def of_journal(first: Event, workflow: str, started_at: float) -> RunContext:
+def of_journal(
+    created_at: float, facts: Mapping[str, Any], workflow: str, started_at: float
+) -> RunContext:
     """The context that a run begins with, by the first event of its journal."""
-    facts = first.facts
     return RunContext(
         # The seed is the id the run was created with: in a fork, that of the run it began as.
         id=facts["seed"],
         workflow=workflow,
         attempt=1,
-        created_at=_moment(first.at),
+        created_at=_moment(created_at),
         started_at=_moment(started_at),
         key=facts.get("key"),
         parent_id=facts.get("parent"),

@@ -27,6 +27,22 @@ if TYPE_CHECKING:
 class StepWork:
     """One step of one run, from its first attempt here to its end."""
 
+    __slots__ = (
+        "_attempts",
+        "_command",
+        "_context",
+        "_last_sign",
+        "_loop",
+        "_loop_time",
+        "_run",
+        "_step",
+        "_task",
+        "_timeout",
+        "_timer",
+        "_tried",
+        "due_at",
+    )
+
     def __init__(self, run: ActiveRun, command: StepCall, tried: int, before: Retrying) -> None:
         next_at = before.next_at
         self.due_at: float | None = next_at
@@ -83,18 +99,14 @@ class StepWork:
     async def _attempt(self) -> bytes:
         # In one coroutine, the usual way: each layer costs every step a microsecond.
         run, step = self._run, self._step
+        key = self._command.key
         current = CurrentStep(
-            run_id=run.id,
-            workflow=run.workflow,
-            step=step.name,
-            key=self._command.key,
-            attempt=self._attempts,
-            idempotency_key=f"{run.id}:{self._command.key}",
+            run.id, run.workflow, step.name, key, self._attempts, f"{run.id}:{key}"
         )
-        self._context = StepContext(current, self._beat, self._write, run.context, self._publish)
+        self._context = StepContext(current, run.context, self)
         set_caller(Caller(run.engine, current, self._context))
         try:
-            args, kwargs = step.signature.decode_arguments(run.edited_arguments(self._command))
+            args, kwargs = run.arguments(self._command)
             if self._timeout is not None or step.idle_timeout is not None:
                 result = await self._call_in_time(args, kwargs)
             else:
@@ -157,19 +169,22 @@ class StepWork:
                 task.cancel()
                 await asyncio.wait({task})
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
+        """The step is alive."""
         # From any thread: the loop's clock may be read from everywhere, and a float is set whole.
         if self._loop_time is not None:
             self._last_sign = self._loop_time()
 
-    def _publish(self, name: str, data: bytes) -> None:
+    def publish(self, name: str, data: bytes) -> None:
+        """Let others see a value of the step's at once."""
         if asyncio._get_running_loop() is self._loop:  # pyright: ignore[reportPrivateUsage]
             self._run.step_published(self._command, name, data)
         else:  # the step is a plain function, in a thread
             told = self._run.step_published
             self._loop.call_soon_threadsafe(told, self._command, name, data)
 
-    async def _write(self, stream: str, data: bytes) -> None:
+    async def write(self, stream: str, data: bytes) -> None:
+        """Add a piece to one of the run's streams."""
         writing = self._run.write_chunk(stream, data, self._command.key, self._attempts)
         if asyncio.get_running_loop() is self._loop:
             await writing
