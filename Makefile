@@ -62,6 +62,7 @@ crash: $(STAMP) ## kill a worker at every write, and cut the power at every mome
 bench: $(STAMP) .bench-venv/.ready bench-gateway bench-sandbox ## measure everything, beside peers, in one run
 	@cd bench/runtime && ../../$(BIN)/python peers.py
 	@cd bench/runtime && ../../$(BIN)/python scale.py
+	@cd bench/runtime && ../../$(BIN)/python cpu.py
 	@$(BIN)/python bench/code.py
 
 .bench-venv/.ready: bench/peers.in
