@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import (
     Failure,
+    Refused,
     RunCancelled,
     RunFailed,
     RunTimeout,
@@ -275,8 +276,28 @@ async def test_cancel_before_the_deadline_is_a_cancel_and_its_cleaning_up_is_bou
     stubborn = await start(time_limited, True)
     await harness.skip("30m")
     await stubborn.cancel()
-    with pytest.raises(RunFailed, match="within 3600 s"):
+    with pytest.raises(RunCancelled):
         await stubborn.result()
+    record = await stubborn.record()
+    assert record.status == "cancelled"
+    assert record.error is not None and "had not after another 10 s" in record.error
+    assert "never" not in done
+
+
+async def test_a_cancelled_run_is_cancelled_when_a_new_worker_finds_it_over_its_time(
+    harness: Harness,
+):
+    """A retry of a failure would let go on what somebody wanted to stop."""
+    stubborn = await start(time_limited, True)
+    await harness.skip("30m")
+    await stubborn.cancel()
+    await harness.skip("1m")
+    await harness.crash()
+    with pytest.raises(RunCancelled):
+        await stubborn.result()
+    assert (await stubborn.record()).status == "cancelled"
+    with pytest.raises(Refused):
+        await stubborn.retry()
 
 
 async def test_terminating_a_run_that_has_timed_out_ends_it_as_cancelled(harness: Harness):

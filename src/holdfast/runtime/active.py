@@ -526,7 +526,13 @@ class ActiveRun:
         self._stop_work()
         limit = self.engine.settings.cleanup_seconds
         error = self._over_time(f"and its `finally` blocks had not after another {limit:g} s")
-        self._fail(error, self._cause_of_timeout, at_once=True)
+        if self._timed_out:
+            self._fail(error, self._cause_of_timeout, at_once=True)
+        else:
+            # Somebody has cancelled it before. As a failure it would start its handler, and a
+            # retry would let go on what was to stop.
+            facts = {"at_once": True, "error": failures.describe(error).as_json()}
+            self.record(RUN_CANCELLED, facts=json.dumps(facts))
 
     @property
     def _cause_of_timeout(self) -> list[int]:
