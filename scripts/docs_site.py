@@ -62,6 +62,7 @@ MENU: dict[str, list[str]] = {
         "guides/serving",
         "guides/inspector",
         "guides/operating",
+        "guides/write-your-own-store",
     ],
     "Reference": [
         "reference/runtime",

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from abuse.attacks import PRELUDE
 from sandbox.support import serving, shared_host
-from waiting import LIMIT
 
 _libc = ctypes.CDLL(None, use_errno=True)
 IPC_CREAT = 0o1000
@@ -41,7 +40,7 @@ class HostSide:
                 pass_fds=(self._descriptor,),
                 capture_output=True,
                 text=True,
-                timeout=LIMIT,
+                timeout=30,
             )
         for name in ("hard", "left", "disk"):
             with contextlib.suppress(FileNotFoundError):

@@ -12,7 +12,6 @@ import pytest
 
 from holdfast.sandbox import Ended
 from sandbox.support import create, require
-from waiting import LIMIT
 
 DRAIN = """
 import os
@@ -49,7 +48,7 @@ async def test_whoever_reads_the_agent_s_pipes_can_t_keep_it_from_seeing_command
     async with await create(backend) as sandbox:
         await sandbox.run("python", "-c", DRAIN, timeout=30)
         for _ in range(4):
-            async with asyncio.timeout(LIMIT):
+            async with asyncio.timeout(60):
                 result = await sandbox.run("sh", "-c", "echo out; exit 3", timeout=30)
             assert (result.ended, result.exit_code) == (Ended.EXITED, 3)
         assert sandbox.running
@@ -63,7 +62,7 @@ async def test_a_time_limit_holds_in_a_sandbox_that_is_kept_busy(backend: str) -
         began = time.monotonic()
         result = await sandbox.run("python", "-c", burn, timeout=2)
         assert result.ended is Ended.TIMED_OUT
-        assert time.monotonic() - began < LIMIT
+        assert time.monotonic() - began < 30
 
 
 async def test_a_time_limit_holds_when_the_agent_does_nothing_any_more() -> None:
@@ -72,7 +71,7 @@ async def test_a_time_limit_holds_when_the_agent_does_nothing_any_more() -> None
         command = await sandbox.start("sleep", "600", timeout=1)
         instance: Any = sandbox._instance
         os.kill(instance.pid, signal.SIGSTOP)  # as if it were starved
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(60):
             result = await command.wait()
         assert result.ended is Ended.TIMED_OUT
         assert not sandbox.running
@@ -135,7 +134,7 @@ async def test_the_end_of_a_script_is_seen_that_outlives_what_it_was_forked_from
         last = await sandbox.start("python", "-c", attack, stdin=True)
         async for _ in last:
             break
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(60):
             await last.write_stdin("\n")
             assert (await last.wait()).exit_code == 5
         assert (await sandbox.run("echo", "on")).stdout == "on\n"

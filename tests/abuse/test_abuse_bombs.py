@@ -14,7 +14,6 @@ import pytest
 
 from holdfast.sandbox import Ended, Limit, Sandbox
 from sandbox.support import create, require, until
-from waiting import LIMIT
 
 MB = 1 << 20
 
@@ -103,7 +102,7 @@ async def test_a_bomb_of_processes_is_ended_and_the_host_stays_responsive(
         result = bomb.result()
     assert not result.ok
     # Without its limits a fork bomb holds a host up for good; a busy one may be late by itself.
-    assert slowest < 20.0, "the host was held up"
+    assert slowest < 3.0, "the host was held up"
 
 
 async def test_processor_time_is_shared_out() -> None:
@@ -210,7 +209,7 @@ async def test_a_program_that_will_not_end_is_ended(kind: str, backend: str) -> 
         assert result.ended is Ended.TIMED_OUT and result.seconds < 40
         began = time.monotonic()
         await sandbox.stop()
-    assert time.monotonic() - began < LIMIT
+    assert time.monotonic() - began < 20
 
 
 async def test_a_daemon_lives_on_after_its_command_but_not_after_its_sandbox(backend: str) -> None:
@@ -224,9 +223,10 @@ async def test_a_daemon_lives_on_after_its_command_but_not_after_its_sandbox(bac
 
 
 async def _wait_for_file(sandbox: Sandbox, name: str) -> None:
-    async with asyncio.timeout(LIMIT):
-        while not any(f.path == name and f.size for f in await sandbox.list_files()):
-            await asyncio.sleep(0.01)
+    for _ in range(400):
+        if any(f.path == name and f.size for f in await sandbox.list_files()):
+            return
+    raise AssertionError(f"{name} did not appear")
 
 
 @pytest.mark.parametrize("number", ["KILL", "STOP", "TERM", "INT", "SEGV", "HUP", "ALRM", "CHLD"])
@@ -234,7 +234,7 @@ async def test_the_agent_can_not_be_signalled_from_inside(number: str, backend: 
     async with await create(backend) as sandbox:
         victim = await sandbox.start("sleep", "60")
         await sandbox.shell(f"kill -{number} 1; kill -{number} {victim.pid}")
-        assert (await sandbox.run("echo", "alive", timeout=60)).stdout == "alive\n"
+        assert (await sandbox.run("echo", "alive", timeout=10)).stdout == "alive\n"
         if number in ("KILL", "TERM", "INT", "SEGV", "HUP", "ALRM"):
             assert (await victim.wait()).ended is Ended.SIGNALLED, "void: the signal kills nobody"
 
@@ -274,7 +274,7 @@ async def test_who_waits_to_become_a_command_is_not_to_be_had(sandbox_state: str
         while not any(file.path == "told" for file in await sandbox.list_files()):
             await asyncio.sleep(0.2)  # it is made while nothing is asked
         assert await sandbox.read_text("told") == "(1, [])"
-        assert (await sandbox.run("echo", "alive", timeout=60)).stdout == "alive\n"
+        assert (await sandbox.run("echo", "alive", timeout=20)).stdout == "alive\n"
 
 
 async def test_killing_everybody_kills_only_the_sandbox(backend: str) -> None:

@@ -12,7 +12,6 @@ import pytest
 from holdfast.errors import SandboxFileError, SandboxGone
 from holdfast.sandbox.channel import Channel
 from holdfast.sandbox.inside import frames
-from waiting import LIMIT
 
 
 async def _talk(said: bytes) -> tuple[Channel, socket.socket]:
@@ -45,7 +44,7 @@ BROKEN = {
 async def test_a_broken_frame_ends_the_conversation(kind: str) -> None:
     channel, theirs = await _talk(BROKEN[kind])
     with theirs:
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(30):
             await channel.closed
         assert "broke the protocol" in (channel.error or "")
         with pytest.raises(SandboxGone):

@@ -735,7 +735,7 @@ async def test_a_flood_of_refusals_does_not_fill_the_record() -> None:
     with observed(shared_host()) as observer:
         async with await create(network=["allowed.test"]) as sandbox:
             await sandbox.run("python", "-c", code, repr([b"evil", b"com"]))
-            await until(lambda: observer.attempts)
+            await asyncio.sleep(0.2)
     assert 0 < len(observer.attempts) <= 1000
 
 

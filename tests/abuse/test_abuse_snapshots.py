@@ -11,7 +11,6 @@ import pytest
 from holdfast.errors import SandboxError
 from holdfast.sandbox import Command
 from sandbox.support import create, require
-from waiting import LIMIT
 
 WAKES_ITSELF = """
 import ctypes, os, random, signal, sys, time
@@ -95,7 +94,7 @@ async def test_a_snapshot_of_files_that_change_meanwhile_ends_and_stays_within_t
     async with await create(backend, memory="512mb", disk="128mb", timeout=110) as sandbox:
         code = WAKES_ITSELF + (CUT if attack == "cut" else GROW)
         await said(await sandbox.start("python", "-c", code), "ready")
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(90):
             try:
                 snapshot = await sandbox.snapshot()
             except SandboxError as error:
@@ -137,5 +136,5 @@ async def test_a_frozen_sandbox_can_be_stopped() -> None:
     require("namespace")
     sandbox = await create()
     await asyncio.to_thread(sandbox._instance.freeze)
-    async with asyncio.timeout(LIMIT):
+    async with asyncio.timeout(30):
         await sandbox.stop()

@@ -13,7 +13,6 @@ import pytest
 
 from holdfast.sandbox import Host, cleanup
 from sandbox.support import require, until
-from waiting import LIMIT
 
 PROGRAM = """
 import asyncio, json, sys
@@ -152,7 +151,7 @@ def test_a_record_from_before_a_reboot_is_removed_and_no_stranger_killed(tmp_pat
         assert stranger.poll() is None, "the pid is another process's now"
         record["born"] = cleanup.start_time(stranger.pid)
         cleanup.kill(record)
-        assert stranger.wait(LIMIT) == -signal.SIGKILL, "void: it would not have been killed at all"
+        assert stranger.wait(5) == -signal.SIGKILL, "void: it would not have been killed at all"
     finally:
         stranger.kill()
         stranger.wait()
