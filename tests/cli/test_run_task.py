@@ -63,7 +63,7 @@ def test_what_can_never_work_is_refused_before_there_is_a_run(holdfast: Holdfast
     wrong = {
         ("--attempts", "0"): "between 1 and 20",
         ("--attempts", "21"): "between 1 and 20",
-        ("--model", "nobody/nothing"): "nobody here knows the model",
+        ("--model", "nobody/nothing"): "unknown model",
         ("--test-model", "openai/gpt-5.2"): "no provider here can serve",
         ("--package", "../evil"): "is no package of the registry",
         ("--budget", "-1"): "is no amount",
@@ -74,7 +74,7 @@ def test_what_can_never_work_is_refused_before_there_is_a_run(holdfast: Holdfast
     holdfast.environment |= {"OPENAI_API_KEY": "sk-x", "OPENAI_BASE_URL": "not an address"}
     bad = holdfast("run", task)
     del holdfast.environment["OPENAI_BASE_URL"]
-    assert bad.code == 2 and "is no http(s) address" in bad.err, bad.err
+    assert bad.code == 2 and "is not a valid http(s) address" in bad.err, bad.err
     assert json.loads(holdfast("runs", "list", "--json").out)["runs"] == []
 
 
