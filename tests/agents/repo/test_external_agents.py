@@ -19,12 +19,12 @@ import json, os, subprocess, sys, urllib.error, urllib.request
 def ask(base, path, body, headers):
     data = json.dumps(body).encode()
     request = urllib.request.Request(base + path, data, {"content-type": "application/json", **headers})
-    with urllib.request.urlopen(request, timeout=LIMIT) as answer:
+    with urllib.request.urlopen(request, timeout=20) as answer:
         return json.load(answer)
 
 def told(url):
     try:
-        return urllib.request.urlopen(url, timeout=LIMIT).status
+        return urllib.request.urlopen(url, timeout=5).status
     except Exception as error:
         return type(error).__name__
 
