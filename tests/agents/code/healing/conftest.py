@@ -17,5 +17,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     opened = Bench(tmp_path)
     for name, value in opened.variables.items():
         monkeypatch.setenv(name, value)
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        # What `provide` sets is undone only if monkeypatch has seen the name.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     yield opened
     opened.end()

@@ -73,7 +73,7 @@ class Bench:
         self._fakes.append(fake)
         given = {"OPENAI_BASE_URL": fake.url, "ANTHROPIC_BASE_URL": fake.anthropic_url}
         self.variables |= given
-        os.environ.update(given)  # undone with the fixture's other variables
+        os.environ.update(given)  # undone by the fixture
         if format == "responses":
             (self.folder / "holdfast.toml").write_text(RESPONSES)
         return fake
