@@ -9,66 +9,17 @@ import sys
 import textwrap
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import StoreError
-from holdfast.records.sandboxes import PROCESS_DIED, CommandRecord, EgressRecord, SandboxRecord
+from holdfast.records.sandboxes import PROCESS_DIED, CommandRecord, SandboxRecord
 from holdfast.store.sqlite import sandbox_rows
 from holdfast.store.sqlite.sandbox_writer import SqliteSandboxWriter
 from holdfast.store.sqlite.sandboxes import SqliteSandboxRecords
 from holdfast.store.sqlite.schema import connect, migrations, statements
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-BOX = SandboxRecord(
-    id="sbx_1",
-    backend="namespace",
-    isolation="shares the kernel",
-    runtime="python",
-    created_at=NOON,
-    timeout=300.0,
-    cpus=1.0,
-    memory=1 << 30,
-    disk=1 << 29,
-    pids=256,
-    network=("packages.example:443",),
-    source=None,
-    run_id="run_1",
-    workflow="evaluate",
-    step="run_tests",
-    step_key="0/3",
-    attempt=2,
-)
-STARTED = CommandRecord(
-    id="cmd_1",
-    sandbox_id="sbx_1",
-    argv=("python", "-c", "print(1)"),
-    cwd="/workspace",
-    started_at=NOON,
-    run_id="run_1",
-    workflow="evaluate",
-    step="run_tests",
-    step_key="0/3",
-    attempt=2,
-)
-ENDED = replace(
-    STARTED,
-    ended_at=NOON + timedelta(seconds=2),
-    ended="exited",
-    exit_code=1,
-    seconds=2.0,
-    limits_hit=("disk",),
-    stdout_bytes=70_000,
-    stdout_tail="é\0…end",
-    stdout_cut=4464,
-    cpu_seconds=1.25,
-    peak_memory=41 << 20,
-)
-ATTEMPT = EgressRecord(
-    "sbx_1", NOON, "packages.example", 443, True, "rule", "192.0.2.1", 10, 20, "run_1"
-)
+from holdfast.testing.store_conformance.sandboxes import BOX, STARTED
 
 
 def write(path: Path, *operations: object) -> None:
