@@ -5,6 +5,7 @@ A worker may die with any request. `HOLDFAST_STEERING_EXAMPLES` makes it longer.
 """
 
 import asyncio
+import math
 import os
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ class Modelled:
     number: int
     kind: str
     due: float
+    """When it may begin; its time counts from then on."""
     status: str = "pending"
     """As the store would say, but `under way` for running and waiting."""
     begun: bool = False
@@ -34,6 +36,7 @@ class Modelled:
     wake: float = 0.0
     has_event: bool = False
     has_failed: bool = False
+    timeout: float | None = None
     pausing: bool = False
     done: tuple[str, ...] = ()
 
@@ -45,6 +48,10 @@ class Modelled:
         for each in what:
             if self.done[-1:] != (each,):
                 self.done += (each,)
+
+    @property
+    def deadline(self) -> float:
+        return math.inf if self.timeout is None or self.ended else self.due + self.timeout
 
     @property
     def at_gate(self) -> bool:
@@ -106,12 +113,16 @@ class Model:
         while True:
             asleep = [r.wake for r in self.runs if r.status == "under way" and r.place == "sleep"]
             delayed = [r.due for r in self.runs if r.status == "pending"]
-            moment = min([*asleep, *delayed], default=end)
+            deadlines = [r.deadline for r in self.runs]
+            moment = min([*asleep, *delayed, *deadlines], default=end)
             if moment > end:
                 break
             self.now = max(self.now, moment)
             for run in list(self.runs):
-                self.go_on(run)
+                if run.deadline <= self.now:
+                    self.end(run, "failed", *(["clean"] if run.begun else []))
+                else:
+                    self.go_on(run)
             self.admit()
             if moment == end:
                 break
@@ -159,7 +170,8 @@ class Model:
         return True
 
     def fork(self, run: Modelled) -> bool:
-        self.runs.append(Modelled(len(self.runs), run.kind, self.now))
+        new = Modelled(len(self.runs), run.kind, self.now, timeout=run.timeout)
+        self.runs.append(new)
         self.admit()
         return True
 
@@ -222,14 +234,19 @@ class Steering(RuleBasedStateMachine):
     @rule(
         kind=st.sampled_from(["plain", "plain", "gated", "failing"]),
         delay=st.sampled_from([0.0, 0.0, 600.25, 5000.5]),
+        timeout=st.sampled_from([None, None, 911.125, 5237.125]),
         dies=st.booleans(),
     )
-    def start(self, kind: str, delay: float, dies: bool) -> None:
+    def start(self, kind: str, delay: float, timeout: float | None, dies: bool) -> None:
         assume(len(self.handles) < 6)
         self._pass(1)
-        definition = subject.options(delay=delay)
+        number = len(self.handles)
+        if timeout is not None:
+            timeout += number / 1000  # so that no two runs are over at once
+        definition = subject.options(delay=delay, timeout=timeout)
         self.handles.append(self.runner.run(start(definition, kind)))
-        self.model.runs.append(Modelled(len(self.model.runs), kind, self.model.now + delay))
+        modelled = Modelled(number, kind, self.model.now + delay, timeout=timeout)
+        self.model.runs.append(modelled)
         self.model.admit()
         self._die(dies)
 
