@@ -1,4 +1,5 @@
-"""The contract of the ledger: model calls, what they spend, limits, rates and virtual keys.
+"""The contract of the ledger: model calls, what they spend, limits, rates, virtual keys, and what
+is kept by name for a while.
 
 Every call is committed as `started`, with its worst case held against its budgets, before its
 first byte is sent; and once more when it ends. Limits hold across processes, and calls of a
@@ -146,4 +147,17 @@ class Ledger(Protocol):
     async def find_key(self, hash: str) -> VirtualKey | None: ...
     async def keys(self) -> list[VirtualKey]: ...
     async def revoke_key(self, id: str, at: float) -> bool: ...
+
+    async def keep(self, name: str, data: bytes, *, until: float, replace: bool = True) -> bool:
+        """Keep data under a name until that time, for all processes.
+
+        Without `replace` what is there already stays, and False says so: of many who keep the same
+        name at once one is told True.
+        """
+        ...
+
+    async def kept(self, name: str) -> bytes | None:
+        """What is kept under a name; None if nothing is, or its time is over."""
+        ...
+
     def close(self) -> None: ...

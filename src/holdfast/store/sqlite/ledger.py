@@ -377,6 +377,16 @@ class SqliteLedger:
         """Revoke a key by its id; False if there is none."""
         return await self._write(lambda c: ledger_rows.revoke_key(c, id, at))
 
+    async def keep(self, name: str, data: bytes, *, until: float, replace: bool = True) -> bool:
+        """Keep data under a name until that time; without `replace`, False if it is taken."""
+        return await self._write(
+            lambda c: ledger_rows.keep(c, name, data, until=until, replace=replace)
+        )
+
+    async def kept(self, name: str) -> bytes | None:
+        """What is kept under a name, unless its time is over."""
+        return await self._read(lambda c: ledger_rows.kept(c, name))
+
     async def _write(self, run: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
         """The operation's result, after its commit.
 

@@ -320,6 +320,31 @@ class LedgerConformance(Conformance):
         with pytest.raises(StoreError, match="closed"):
             await begin(ledger, call_start())
 
+    # --- what is kept by name ---
+
+    async def test_what_is_kept_by_name_is_there_until_its_time_is_over(
+        self, ledger: Ledger
+    ) -> None:
+        soon = time.time() + 3600
+        assert await ledger.kept("a") is None
+        assert await ledger.keep("a", b"\x00one", until=soon)
+        assert await ledger.kept("a") == b"\x00one"
+        assert await ledger.keep("a", b"two", until=soon)
+        assert await ledger.kept("a") == b"two"
+        assert not await ledger.keep("a", b"three", until=soon, replace=False)
+        assert await ledger.kept("a") == b"two"
+        assert await ledger.keep("a", b"past", until=time.time() - 1)
+        assert await ledger.kept("a") is None
+        assert await ledger.keep("a", b"anew", until=soon, replace=False)
+        assert await ledger.kept("a") == b"anew"
+
+    async def test_one_of_many_is_the_first_to_keep_a_name(self, ledger: Ledger) -> None:
+        soon = time.time() + 3600
+        tried = [ledger.keep("b", bytes([n]), until=soon, replace=False) for n in range(20)]
+        first = await asyncio.gather(*tried)
+        assert first.count(True) == 1
+        assert await ledger.kept("b") == bytes([first.index(True)])
+
 
 class SharedLedgerConformance(Conformance):
     """What several who have the same ledger open ask of it."""
