@@ -45,6 +45,7 @@ from holdfast.loop import (
     tool as tool,
 )
 from holdfast.records.approvals import Approval as Approval
+from holdfast.records.schedules import Firing as Firing, Schedule as Schedule
 from holdfast.runtime.app import open_engine as open_engine
 from holdfast.runtime.bulk import BulkResult as BulkResult
 from holdfast.runtime.client import (
@@ -76,6 +77,7 @@ from holdfast.runtime.continuation import (
     ContinueAsNew as ContinueAsNew,
     continue_as_new as continue_as_new,
 )
+from holdfast.runtime.cron import ScheduleSpec as ScheduleSpec, cron as cron, every as every
 from holdfast.runtime.definitions import (
     Concurrency as Concurrency,
     step as step,
@@ -85,6 +87,12 @@ from holdfast.runtime.engine import Engine as Engine, Failure as Failure
 from holdfast.runtime.outcomes import ReceivedEvent as ReceivedEvent, TimedOut as TimedOut
 from holdfast.runtime.retry import Backoff as Backoff
 from holdfast.runtime.run_context import RunContext as RunContext
+from holdfast.runtime.schedules import (
+    ScheduleHandle as ScheduleHandle,
+    create_schedule as create_schedule,
+    get_schedule as get_schedule,
+    list_schedules as list_schedules,
+)
 from holdfast.runtime.settings import Settings as Settings
 from holdfast.runtime.updates import Update as Update, wait_for_update as wait_for_update
 from holdfast.sandbox import Sandbox as Sandbox

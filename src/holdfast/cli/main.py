@@ -30,6 +30,7 @@ NOUNS: dict[str, str] = {
     "inspect": "the inspector in a browser: every run, model call and sandbox, live",
     "runs": "list, show, watch and steer runs",
     "approvals": "list, show and decide what runs wait for",
+    "schedules": "what starts runs by the clock: list, make, pause, trigger, backfill",
     "events": "send events to the runs that wait for them",
     "store": "back up and describe the store",
     "doctor": "check this installation and the store",

@@ -278,7 +278,7 @@ async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) 
         engine = await current_engine()
         limit = engine.settings.max_payload
         input = workflow.signature.encode_arguments(args, kwargs, limit)
-        created = await engine.create(_new_run(engine, workflow, input, lane))
+        created = await engine.create(workflow.new_run(input, lane, engine.clock.now()))
         return RunHandle(created.run.id, result)
     input = workflow.signature.encode_arguments(args, kwargs, body.max_payload)
     options = workflow.start_options
@@ -309,7 +309,8 @@ async def _start(request: dict[str, Any]) -> str:
         timeout=request.get("timeout"),
     )
     run_id = derived_id("run", context.run_id, context.idempotency_key)
-    new = _new_run(engine, workflow, request["input"].encode(), request["lane"], run_id)
+    input, lane = request["input"].encode(), request["lane"]
+    new = workflow.new_run(input, lane, engine.clock.now(), run_id)
     created = await engine.create(replace(new, parent_id=context.run_id))
     return created.run.id
 
@@ -339,7 +340,7 @@ async def create_run(
     args, kwargs = workflow.signature.decode_arguments(input)
     checked = workflow.signature.encode_arguments(args, kwargs, engine.settings.max_payload)
     lane = workflow.lane(args, kwargs)
-    created = await engine.create(_new_run(engine, workflow, checked, lane, run_id))
+    created = await engine.create(workflow.new_run(checked, lane, engine.clock.now(), run_id))
     # A run that another has gone on as has an input that nobody has asked for.
     if created.existed and same_input and created.run.continued_from is None:
         first = await engine.store.events(created.run.id, 0, 1)
@@ -349,34 +350,6 @@ async def create_run(
                 hint="use one key per request; a changed request needs a new one",
             )
     return created
-
-
-def _new_run(
-    engine: Engine,
-    workflow: Workflow[..., Any],
-    input: bytes,
-    lane: str | None,
-    run_id: str | None = None,
-) -> NewRun:
-    options, limits = workflow.start_options, workflow.concurrency
-    now = engine.clock.now()
-    run_id = run_id or new_id("run", at=now)
-    return NewRun(
-        id=run_id,
-        workflow=workflow.name,
-        version=workflow.version,
-        input=input,
-        meta={"seed": run_id},
-        created_at=now,
-        due_at=now + seconds(options.delay),
-        key=options.key,
-        key_policy=options.key_policy,
-        attributes=options.attributes,
-        run_limit=limits.limit if limits else None,
-        lane=lane,
-        lane_limit=limits.per_key if limits else None,
-        timeout=workflow.timeout,
-    )
 
 
 # --- finding ---

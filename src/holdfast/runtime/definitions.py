@@ -13,16 +13,20 @@ import hashlib
 import inspect
 import json
 import types
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_args, overload
 
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UnknownWorkflow, UsageError
+from holdfast.ids import new_id
 from holdfast.runtime.codec import Signature
 from holdfast.runtime.loop import WorkflowLoop
 from holdfast.runtime.retry import Backoff, Errors, RetryRules, as_backoff
-from holdfast.store.base import KeyPolicy
+from holdfast.store.base import KeyPolicy, NewRun
+
+if TYPE_CHECKING:
+    from holdfast.runtime.cron import ScheduleSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -135,6 +139,7 @@ class Workflow(Generic[P, R]):
         on_failure: Workflow[..., Any] | None = None,
         timeout: Duration | None = None,
         step_timeout: Duration | None = None,
+        schedule: ScheduleSpec | Sequence[ScheduleSpec] = (),
     ) -> None:
         if not inspect.iscoroutinefunction(function):
             raise UsageError(
@@ -155,6 +160,7 @@ class Workflow(Generic[P, R]):
         self._timeout = None if timeout is None else _limit(timeout)
         self.step_timeout = None if step_timeout is None else seconds(step_timeout)
         self.start_options = StartOptions()
+        self.schedules = tuple(schedule) if isinstance(schedule, Sequence) else (schedule,)
         functools.update_wrapper(self, function)
 
     @functools.cached_property
@@ -230,6 +236,29 @@ class Workflow(Generic[P, R]):
             )
         return self.function(*args, **kwargs)
 
+    def new_run(
+        self, input: bytes, lane: str | None, now: float, run_id: str | None = None
+    ) -> NewRun:
+        """A run of this workflow, to be created."""
+        options, limits = self.start_options, self.concurrency
+        run_id = run_id or new_id("run", at=now)
+        return NewRun(
+            id=run_id,
+            workflow=self.name,
+            version=self.version,
+            input=input,
+            meta={"seed": run_id},
+            created_at=now,
+            due_at=now + seconds(options.delay),
+            key=options.key,
+            key_policy=options.key_policy,
+            attributes=options.attributes,
+            run_limit=limits.limit if limits else None,
+            lane=lane,
+            lane_limit=limits.per_key if limits else None,
+            timeout=self.timeout,
+        )
+
     def described(
         self, run_id: str, input: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], parent: str
     ) -> dict[str, Any]:
@@ -281,6 +310,7 @@ def code_version(code: types.CodeType) -> str:
 
 
 _workflows: dict[str, Workflow[..., Any]] = {}
+_registrations = 0
 
 
 def register(workflow: Workflow[..., Any]) -> None:
@@ -291,7 +321,9 @@ def register(workflow: Workflow[..., Any]) -> None:
             f"two workflows are named {workflow.name!r}: {_place(known)} and {_place(workflow)}",
             hint='give one another name: @workflow(name="…")',
         )
+    global _registrations
     _workflows[workflow.name] = workflow
+    _registrations += 1
 
 
 def _place(workflow: Workflow[..., Any]) -> str | None:
@@ -305,6 +337,11 @@ def _place(workflow: Workflow[..., Any]) -> str | None:
 def registered() -> dict[str, Workflow[..., Any]]:
     """The workflows this process knows, by name."""
     return _workflows
+
+
+def registrations() -> int:
+    """How often a workflow was made known: by that others notice that there are new ones."""
+    return _registrations
 
 
 def find_workflow(name: str) -> Workflow[..., Any]:
@@ -376,6 +413,7 @@ def workflow(
     on_failure: Workflow[..., Any] | None = None,
     timeout: Duration | None = None,
     step_timeout: Duration | None = None,
+    schedule: ScheduleSpec | Sequence[ScheduleSpec] = (),
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
 def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Mark an async function as a workflow: a run of it survives the process it runs in.
@@ -384,7 +422,8 @@ def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     many runs may be under way. `on_failure`: a workflow that is started with a Failure when a
     run of this one fails. `timeout`: how long a run may take from the moment it may begin, waits,
     pauses and the queue included; then it fails with RunTimeout. `step_timeout`: limit of each
-    attempt of the steps it calls that have no `timeout` of their own.
+    attempt of the steps it calls that have no `timeout` of their own. `schedule`: when runs of it
+    are started by themselves, as `cron(…)` or `every(…)` say, or several of them.
     """
 
     def decorate(function: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[..., Any]:

@@ -30,6 +30,7 @@ from holdfast.runtime.active import ActiveRun
 from holdfast.runtime.definitions import Step, Workflow, find_workflow, registered
 from holdfast.runtime.loop import keep_generators
 from holdfast.runtime.notifications import Watchers
+from holdfast.runtime.scheduler import Scheduler
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.threads import Threads
 from holdfast.runtime.watchdog import BodyWatch, Watchdog
@@ -76,6 +77,7 @@ class Engine:
         self.runs: dict[str, ActiveRun] = {}
         self.taken: set[str] | None = None
         """Where ids of runs are put that this worker takes in hand, if somebody wants to know."""
+        self.scheduler = Scheduler(self)
         self._workflows = workflows
         self._id = worker_id or new_id("wkr")
         self._began = self.clock.now()
@@ -164,14 +166,20 @@ class Engine:
         own = self.workflow(workflow).step_timeout
         return self.settings.step_timeout if own is None else own
 
+    def known_workflows(self) -> Mapping[str, Workflow[..., Any]]:
+        """The workflows that can be carried out here, by name."""
+        return registered() if self._workflows is None else self._workflows
+
     def _known(self) -> list[str]:
-        return list(registered() if self._workflows is None else self._workflows)
+        return list(self.known_workflows())
 
     # --- what others tell ---
 
     def _changed(self, change: Change | None) -> None:
         if change is None:
             self._claiming = self._mail = True
+            if self.scheduler.awaited:
+                self.scheduler.look_at = 0.0
             self._prod.set()
         else:
             if change.due:
@@ -182,6 +190,8 @@ class Engine:
                 self._prod.set()
             if change.ended:
                 self._let_go_of(change.ended)
+                if not self.scheduler.awaited.isdisjoint(change.ended):
+                    self.look_at_schedules()
         self.watchers.changed(change)
 
     def _let_go_of(self, ended: Mapping[str, Event]) -> None:
@@ -212,6 +222,11 @@ class Engine:
     def look_for_mail(self) -> None:
         """A run has left its mail alone for a while, and no longer does."""
         self._mail = True
+        self._prod.set()
+
+    def look_at_schedules(self) -> None:
+        """A schedule was made or changed, or a run has ended that one waits for."""
+        self.scheduler.look_at = 0.0
         self._prod.set()
 
     def dropped(self, run: ActiveRun) -> None:
@@ -303,7 +318,7 @@ class Engine:
             timer.cancel()
 
     def _next_moment(self) -> float:
-        moments = [self._look_at, self.renew_at]
+        moments = [self._look_at, self.renew_at, self.scheduler.look_at]
         if self._idle:
             moments.append(min(self._idle.values()) + self.settings.idle_seconds)
         return min(moments)
@@ -319,6 +334,8 @@ class Engine:
             await self.store.renew(self.me)
         await self._give_back_idle(now)
         await self._take_up_claimed()
+        if now >= self.scheduler.look_at:
+            await self.scheduler.tend()
         if self._claiming or now >= self._look_at:
             self._claiming = False
             await self._claim(now)

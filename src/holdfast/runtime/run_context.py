@@ -35,6 +35,8 @@ class RunContext:
     """The run that has gone on as this one."""
     deadline: datetime | None = None
     """When the run is ended if it has not ended by then; None: never."""
+    scheduled_at: datetime | None = None
+    """The moment that a schedule has started it for; it may have begun later."""
 
     def __repr__(self) -> str:
         return f"<run {self.id} of {self.workflow}, attempt {self.attempt}>"
@@ -56,6 +58,7 @@ def of_journal(
         attributes=MappingProxyType(facts.get("attributes") or {}),
         continued_from=facts.get("continued_from"),
         deadline=_deadline(facts),
+        scheduled_at=_optional(facts, "scheduled_at"),
     )
 
 
@@ -85,7 +88,11 @@ def with_attributes(context: RunContext, changes: Mapping[str, Any]) -> RunConte
 
 
 def _deadline(facts: Mapping[str, Any]) -> datetime | None:
-    moment = facts.get("deadline")
+    return _optional(facts, "deadline")
+
+
+def _optional(facts: Mapping[str, Any], name: str) -> datetime | None:
+    moment = facts.get(name)
     return None if moment is None else _moment(moment)
 
 

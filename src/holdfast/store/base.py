@@ -21,6 +21,7 @@ from holdfast.errors import CorruptEvent, HoldfastError
 from holdfast.records import RUN_CREATED, Chunk, Event, Message, Run, Status, Worker
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
 from holdfast.records.live import Published, UpdateRecord
+from holdfast.store.schedules import ScheduleStore
 
 END_OF: Final = "@run/"
 """Prefix of the wait for the end of a run."""
@@ -161,7 +162,7 @@ class Page:
     cursor: str | None
 
 
-class Store(Protocol):
+class Store(ScheduleStore, Protocol):
     """Where runs live. See the module's text for what it guarantees."""
 
     name: str

@@ -187,8 +187,11 @@ class _HarnessEngine(Engine):
 
     def next_alarm(self) -> float | None:
         """When the next thing is due that a run waits for."""
-        moments = [run.due_at for run in self.runs.values()] + [self._due]
-        return min((moment for moment in moments if moment is not None), default=None)
+        moments = [run.due_at for run in self.runs.values()] + [self._due, self.scheduler.due]
+        found = min((moment for moment in moments if moment is not None), default=None)
+        if found is not None and found <= self.clock.now() and isinstance(self.clock, VirtualClock):
+            return self.clock.next()  # the clock was set past it: it is noticed at the next look
+        return found
 
 
 class _AwaitedWatchers(Watchers):

@@ -19,7 +19,9 @@ from holdfast.errors import HoldfastError, StoreError
 from holdfast.records import Chunk, Event, Run, Worker
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
 from holdfast.records.live import Published, UpdateRecord
+from holdfast.records.schedules import Firing, FiringOutcome, Schedule
 from holdfast.store.base import Append, Change, Claim, Created, Mail, NewRun, Page, RunFilter
+from holdfast.store.schedules import ScheduleChange
 from holdfast.store.sqlite import (
     approvals,
     deletion,
@@ -30,6 +32,7 @@ from holdfast.store.sqlite import (
     projections,
     queries,
     run_control,
+    schedules,
     schema,
     updates,
 )
@@ -258,6 +261,33 @@ class SqliteStore:
         """Remove what is left of deleted runs, some at a time."""
         while await self._read(lambda c: c.execute("SELECT 1 FROM deleted LIMIT 1").fetchone()):
             await self._write(deletion.purge)
+
+    # --- schedules ---
+
+    async def write_schedule(self, change: ScheduleChange) -> Schedule | None:
+        return await self._write(lambda tx: schedules.write(tx, change))
+
+    async def delete_schedule(self, name: str) -> bool:
+        return await self._write(lambda tx: schedules.delete(tx, name))
+
+    async def schedules(self, names: Sequence[str] | None = None) -> list[Schedule]:
+        return await self._read(lambda c: schedules.schedules(c, names))
+
+    async def due_schedules(
+        self, workflows: Sequence[str], before: float, limit: int
+    ) -> list[Schedule]:
+        return await self._read(lambda c: schedules.due(c, workflows, before, limit))
+
+    async def next_schedule(self, workflows: Sequence[str]) -> float | None:
+        return await self._read(lambda c: schedules.next_due(c, workflows))
+
+    async def used_keys(self, workflow: str, keys: Sequence[str]) -> set[str]:
+        return await self._read(lambda c: schedules.used_keys(c, workflow, keys))
+
+    async def firings(
+        self, name: str, limit: int, outcome: FiringOutcome | None = None
+    ) -> list[Firing]:
+        return await self._read(lambda c: schedules.firings(c, name, limit, outcome))
 
     # --- approvals, and what must begin once ---
 

@@ -30,6 +30,7 @@ pytest.register_assert_rewrite(
             "ownership",
             "records",
             "sandboxes",
+            "schedules",
             "steering",
         )
     )
@@ -48,6 +49,7 @@ from holdfast.testing.store_conformance.listing import ListingConformance  # noq
 from holdfast.testing.store_conformance.messages import MessageConformance  # noqa: E402
 from holdfast.testing.store_conformance.ownership import OwnershipConformance  # noqa: E402
 from holdfast.testing.store_conformance.sandboxes import SandboxConformance  # noqa: E402
+from holdfast.testing.store_conformance.schedules import ScheduleConformance  # noqa: E402
 from holdfast.testing.store_conformance.steering import SteeringConformance  # noqa: E402
 
 
@@ -58,6 +60,7 @@ class RunConformance(
     SteeringConformance,
     ListingConformance,
     ApprovalConformance,
+    ScheduleConformance,
 ):
     """What is asked of a store's runs."""
 
@@ -86,6 +89,7 @@ __all__ = [
     "OwnershipConformance",
     "RunConformance",
     "SandboxConformance",
+    "ScheduleConformance",
     "SharedLedgerConformance",
     "SteeringConformance",
     "StoreConformance",
