@@ -46,6 +46,7 @@ MENU: dict[str, list[str]] = {
         "guides/workflows-and-determinism",
         "guides/steps-and-retries",
         "guides/waiting-for-events",
+        "guides/schedules",
         "guides/children-concurrency-cancellation",
         "guides/testing",
         "examples",

@@ -23,7 +23,15 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.gateway.gateway import Gateway
 from holdfast.runtime.engine import Engine
 from holdfast.server import inspector, login
-from holdfast.server.api import approvals, events, health, run_control, runs, workflows
+from holdfast.server.api import (
+    approvals,
+    events,
+    health,
+    run_control,
+    runs,
+    schedules,
+    workflows,
+)
 from holdfast.server.authentication import Gatekeeper
 from holdfast.server.change_feed import Feed
 from holdfast.server.replies import from_http, unexpected
@@ -67,7 +75,7 @@ def create_app(
     app.state.feed = Feed(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams
     )
-    for module in (workflows, runs, run_control, approvals, events, health, login):
+    for module in (workflows, runs, run_control, approvals, events, schedules, health, login):
         app.include_router(module.router)
     use_document(app)
     app.include_router(inspector.router, include_in_schema=False)

@@ -40,6 +40,7 @@ STATIC = HERE / "static"
 NAVIGATION = (
     ("runs", "/runs", "Runs"),
     ("approvals", "/approvals", "Approvals"),
+    ("schedules", "/schedules", "Schedules"),
     ("models", "/models", "Models"),
     ("sandboxes", "/sandboxes", "Sandboxes"),
     ("workers", "/workers", "Workers"),
