@@ -42,7 +42,7 @@ async def test_three_processes_that_are_killed_miss_and_double_nothing(tmp_path:
                     await asyncio.sleep(next(pause))
                 killed = processes.pop(0)
                 killed.kill()
-                killed.wait()
+                killed.communicate()
                 processes.append(begun(store))
             found = await moments()
         steps = {later - earlier for earlier, later in pairwise(found)}
