@@ -59,6 +59,7 @@ MENU: dict[str, list[str]] = {
     ],
     "Sandbox": ["guides/sandbox"],
     "Operating": [
+        "guides/before-a-deploy",
         "guides/configuration",
         "guides/serving",
         "guides/inspector",

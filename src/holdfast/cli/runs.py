@@ -1,4 +1,4 @@
-"""`holdfast runs`: list, show, watch, update, cancel, pause, resume, retry, fork, delete."""
+"""`holdfast runs`: list, show, watch, check, update, cancel, pause, resume, retry, fork, delete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, get_args
 
-from holdfast.cli import output, run_text
+from holdfast.cli import deploy_check, output, run_text
 from holdfast.cli.options import (
     Handler,
     add_common,
@@ -83,6 +83,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     bulk.add_argument("--all", action="store_true", help="without a filter: every run")
     bulk.add_argument("--dry-run", action="store_true", help="only count the runs that fit")
+    summary = "replay all runs on the code of today, and say which would be stuck"
+    deploy_check.add(
+        verbs.add_parser("check", help=summary, description=f"{summary.capitalize()}.")
+    )
     forking = verb("fork", "start a new run from what another did before a step", _fork)
     forking.add_argument(
         "--from", dest="from_step", metavar="STEP", help="key of the step to go on from"

@@ -20,6 +20,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
+from holdfast.cli.deploy_check import demand
 from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
 from holdfast.cli.run_text import cost_of, outcome, step_name
 from holdfast.cli.workflow_files import load, load_agents
@@ -44,6 +45,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="what defines your workflows; those of the ready-made agents are always there",
     )
     parser.add_argument("--quiet", action="store_true", help="no line for each finished step")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="first replay the live runs; refuse to work if one would be stuck on this code",
+    )
     add_grace(parser, "worker")
     add_common(parser, _worker)
 
@@ -65,6 +71,9 @@ def _worker(options: argparse.Namespace) -> int:
 async def _work(options: argparse.Namespace, grace: float, workflows: list[str]) -> int:
     path = store_path(options)
     stop = stopped_by_signals()
+    if options.check:
+        async with open_engine(path, worker=False) as visitor:
+            await demand(visitor)
     async with open_engine(path, grace=grace) as engine:
         worker = engine.me
         if options.json:

@@ -150,6 +150,11 @@ class History:
         found = self._kept.pop(key, None)
         return found if found is not None and command.same_as(found[0]) else None
 
+    @property
+    def unasked(self) -> list[Event]:
+        """The recorded commands that the body has not asked for (yet)."""
+        return list(self._asked.values())
+
     def check_all_asked_for(self) -> None:
         """At the end of the journal: the body must have asked for all that is in it."""
         for event in self._asked.values():

@@ -149,7 +149,7 @@ class Watchdog:
         self._renewed = now
         if self._warned != last:
             self._warned = last
-            place = _place(sys._current_frames().get(self._watch.thread))  # pyright: ignore[reportPrivateUsage]
+            place = place_in_body(sys._current_frames().get(self._watch.thread))  # pyright: ignore[reportPrivateUsage]
             log.warning("the worker has been held up for %.1f s, at %s", held_up, place)
         engine.store.renew_apart(engine.me)
 
@@ -172,7 +172,9 @@ class Watchdog:
         frame = sys._current_frames().get(watch.thread)  # pyright: ignore[reportPrivateUsage]
         if self._computed < limit and _is_debugged(frame):
             return
-        why = Stopped(self._computed if self._computed >= limit else self._waited, _place(frame))
+        why = Stopped(
+            self._computed if self._computed >= limit else self._waited, place_in_body(frame)
+        )
         self._attempts += 1
         if self._attempts > ATTEMPTS:
             self._give_up(body, turn, why)
@@ -207,7 +209,7 @@ def _is_debugged(frame: FrameType | None) -> bool:
     return False
 
 
-def _place(frame: FrameType | None) -> str:
+def place_in_body(frame: FrameType | None) -> str:
     """The line of the user's code that a thread is at, and the line of the body that called it."""
     lines: list[str] = []
     while frame is not None and frame.f_code.co_name not in ("run_until_blocked", "_run_once"):
