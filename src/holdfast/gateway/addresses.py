@@ -12,7 +12,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from holdfast.errors import UsageError
-from holdfast.gateway.messages import ImagePart, Message, ToolResultPart
+from holdfast.gateway.messages import FilePart, ImagePart, Message, ToolResultPart
 
 _LOCAL_NAMES = ("localhost", "metadata", "instance-data", "ip6-localhost")
 _LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".lan", ".home.arpa", ".intranet")
@@ -32,6 +32,8 @@ def check_image_url(url: str) -> None:
         host, _ = parts.hostname, parts.port
     except ValueError:
         raise _refused("an image URL", "it can't be read") from None
+    if parts.scheme in ("gs", "s3"):
+        return  # a bucket of the provider's own cloud, read with the caller's rights there
     if parts.scheme not in ("http", "https"):
         raise _refused("an image URL", "only https:, http: and data: are taken")
     if not host or "%" in host or parts.username is not None:
@@ -79,12 +81,12 @@ def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
 
 def check_messages(messages: tuple[Message, ...]) -> None:
-    """Check every image URL of canonical messages."""
+    """Check every image's and file's URL of canonical messages."""
     for message in messages:
         for part in message.parts:
             pieces = part.content if isinstance(part, ToolResultPart) else (part,)
             for piece in pieces:
-                if isinstance(piece, ImagePart) and piece.url is not None:
+                if isinstance(piece, ImagePart | FilePart) and piece.url is not None:
                     check_image_url(piece.url)
 
 
@@ -95,7 +97,7 @@ def check_body(value: object) -> None:
             check_body(one)
     elif isinstance(value, dict):
         for name, one in cast("dict[str, Any]", value).items():
-            if name in ("url", "image_url", "file_url") and isinstance(one, str):
+            if name in ("url", "image_url", "file_url", "fileUri") and isinstance(one, str):
                 check_image_url(one)
             elif isinstance(one, dict | list):
                 check_body(one)  # pyright: ignore[reportUnknownArgumentType]

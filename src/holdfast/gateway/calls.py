@@ -26,6 +26,7 @@ from holdfast.gateway.messages import (
     Effort,
     Message,
     OutputSchema,
+    ProviderTool,
     Request,
     TextPart,
     Tool,
@@ -96,7 +97,7 @@ def _completion(reply: Reply) -> Completion:
 class Options(TypedDict, total=False):
     """What a call may be told beside what is said."""
 
-    tools: Sequence[Tool | Callable[..., Any]]
+    tools: Sequence[Tool | ProviderTool | Callable[..., Any]]
     tool_choice: str | ToolChoice
     parallel_tools: bool
     max_tokens: int
@@ -280,12 +281,19 @@ def make_request(
         raise UsageError("messages holds nothing to answer")
     if _BESIDE.issuperset(options):
         return Request(model, tuple(said))
-    tools = [tool if isinstance(tool, Tool) else Tool.of(tool) for tool in options.get("tools", ())]
+    offered = options.get("tools", ())
+    own = tuple(tool for tool in offered if isinstance(tool, ProviderTool))
+    tools = [
+        tool if isinstance(tool, Tool) else Tool.of(tool)
+        for tool in offered
+        if not isinstance(tool, ProviderTool)
+    ]
     choice = options.get("tool_choice")
     return Request(
         model=model,
         messages=tuple(said),
         tools=tuple(tools),
+        provider_tools=own,
         tool_choice=_choice(choice) if isinstance(choice, str) else choice,
         parallel_tools=options.get("parallel_tools"),
         max_tokens=options.get("max_tokens"),

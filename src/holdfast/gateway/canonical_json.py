@@ -19,6 +19,7 @@ from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.json_fields import WireError, fields
 from holdfast.gateway.messages import (
     Message,
+    Origin,
     ReasoningPart,
     RefusalPart,
     ReplyPart,
@@ -155,7 +156,7 @@ def recorded_request(call: Call) -> Request | None:
         return None  # an embedding, or a count of tokens: no conversation
     try:
         body = fields(json.loads(call.start.prompt))
-        return FORMATS[call.start.format].decode_request(body)
+        return FORMATS[cast(Origin, call.start.format)].decode_request(body)
     except (WireError, ValueError):
         return None  # a request that only its own provider understands
 
@@ -170,7 +171,7 @@ def recorded_reply(call: Call) -> Completion | None:
             return completion_from_text(call.end.reply)
         if call.start.format not in FORMATS:
             return None
-        return FORMATS[call.start.format].decode_reply(body)
+        return FORMATS[cast(Origin, call.start.format)].decode_reply(body)
     except (WireError, ValueError):
         return None
 

@@ -23,7 +23,7 @@ from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.formats.json_fields import dumps
 from holdfast.gateway.input_bounds import HIDDEN, unbounded
 from holdfast.gateway.input_bounds import input_bound as bound_of
-from holdfast.gateway.messages import Request
+from holdfast.gateway.messages import FilePart, Request
 from holdfast.gateway.prices import PriceBook
 from holdfast.gateway.providers import Candidate, Provider, Routes, resolve_providers
 from holdfast.gateway.reply import Assembler, Completion, Event, OnEvent, Reply, Usage
@@ -63,8 +63,11 @@ class LibraryCall:
         return max(bound, self._declared or 0), asked
 
     def unbounded(self, candidate: Candidate) -> str | None:
-        if self._declared is not None or not self._request.extra or not candidate.provider.formats:
-            return None  # the canonical form has no such things
+        request = self._request
+        if self._declared is not None or not candidate.provider.formats:
+            return None
+        if not (request.extra or request.provider_tools or _has_file(request)):
+            return None  # the rest of the canonical form has no such things
         return unbounded(encode(candidate, self._request, candidate.provider.formats[0]))
 
     def _encoded(self, candidate: Candidate) -> tuple[Candidate, bytes | None, int]:
@@ -116,6 +119,10 @@ class LibraryCall:
         return None if self.completion is None else completion_text(self.completion).encode()
 
 
+def _has_file(request: Request) -> bool:
+    return any(isinstance(part, FilePart) for message in request.messages for part in message.parts)
+
+
 _STEPS_REMEMBERED = 4096
 
 
@@ -142,7 +149,7 @@ class Gateway:
         )
         keys = [provider.key for provider in self.providers.values() if provider.key]
         self.redact = Redactor(keys, self.config.redact)
-        self.backends = Backends(self.config)
+        self.backends = Backends(self.config, environ)
         self.loop = CallLoop(self.config, self.ledger, self.prices, self.redact)
         self._seen: OrderedDict[int, tuple[CurrentStep, Counter[str]]] = OrderedDict()
 

@@ -44,8 +44,14 @@ def _pictures(value: object) -> tuple[int, int]:
         return _length(fields.get("image_url")), 1
     if kind == "image" and isinstance(source := fields.get("source"), dict):
         return _length(cast("dict[str, Any]", source).get("data")), 1
-    nested = ("messages", "input", "content", "output", "system")
-    found = [_pictures(fields[name]) for name in nested if name in fields]
+    blob = fields.get("inlineData")
+    if isinstance(blob, dict) and _is_picture(cast("dict[str, Any]", blob)):
+        return _length(cast("dict[str, Any]", blob).get("data")), 1
+    if isinstance(image := fields.get("image"), dict):  # Bedrock's
+        source = cast("dict[str, Any]", image).get("source")
+        inner = cast("dict[str, Any]", source) if isinstance(source, dict) else {}
+        return _length(inner.get("bytes")), 1
+    found = [_pictures(fields[name]) for name in _NESTED if name in fields]
     return sum(data for data, _ in found), sum(number for _, number in found)
 
 
@@ -53,10 +59,21 @@ def _length(value: object) -> int:
     return len(value) if isinstance(value, str) and not value.startswith("http") else 0
 
 
-_STATE = ("previous_response_id", "conversation", "prompt", "container", "background")
+def _is_picture(blob: dict[str, Any]) -> bool:
+    return str(blob.get("mimeType")).startswith("image/")
+
+
+_STATE = (
+    "previous_response_id", "conversation", "prompt", "container", "background", "cachedContent",
+    "promptVariables",
+)  # fmt: skip
 _SERVICES = ("mcp_servers", "web_search_options", "plugins")
 _PARTS = ("file", "input_file", "document", "item_reference", "container_upload")
-_NESTED = ("messages", "input", "content", "output", "system")
+_BLOCKS = ("fileData", "document", "audio", "video", "searchResult")
+"""Parts that are named by their only field, as Gemini and Bedrock have them."""
+_NESTED = ("messages", "input", "content", "output", "system", "contents", "parts", "toolResult")
+_FUNCTIONS = ("name", "function", "functionDeclarations", "toolSpec", "cachePoint")
+"""Fields of tools without a type that the client runs."""
 _OURS = (
     "function",
     "custom",
@@ -75,15 +92,28 @@ def unbounded(body: dict[str, Any]) -> str | None:
     for name in (*_STATE, *_SERVICES):
         if body.get(name):
             return name
-    for n, tool in enumerate(_list(body.get("tools"))):
-        kind = cast("dict[str, Any]", tool).get("type") if isinstance(tool, dict) else None
-        runs_here = kind is None or kind in _OURS or str(kind).startswith(_OURS_BEGIN)
-        if not runs_here:
+    config = body.get("toolConfig")
+    more = cast("dict[str, Any]", config).get("tools") if isinstance(config, dict) else None
+    for n, tool in enumerate((*_list(body.get("tools")), *_list(more))):
+        if (kind := _foreign_tool(tool)) is not None:
             return f"tools[{n}] ({kind})"
-    for name in ("messages", "input", "system"):
+    for name in ("messages", "input", "system", "contents"):
         if (found := _part(body.get(name), name)) is not None:
             return found
     return None
+
+
+def _foreign_tool(value: object) -> str | None:
+    """The kind of a tool that the provider runs; None for one that the client does."""
+    if not isinstance(value, dict):
+        return None
+    tool = cast("dict[str, Any]", value)
+    kind = tool.get("type")
+    if kind is not None:
+        return None if kind in _OURS or str(kind).startswith(_OURS_BEGIN) else str(kind)
+    if "functionDeclarations" in tool:
+        return next((name for name in tool if name != "functionDeclarations"), None)
+    return None if tool.keys() & set(_FUNCTIONS) else next(iter(tool), None)
 
 
 def refusal(what: str) -> BudgetExceeded:
@@ -106,6 +136,13 @@ def _part(value: object, path: str) -> str | None:
     kind = part.get("type")
     if kind in _PARTS and not _is_text(part):
         return f"{path} ({kind})"
+    if kind is None:
+        for name in _BLOCKS:
+            if isinstance(part.get(name), dict):
+                return f"{path} ({name})"
+        blob = part.get("inlineData")
+        if isinstance(blob, dict) and not _is_picture(cast("dict[str, Any]", blob)):
+            return f"{path} (inlineData)"
     for name in ("source", "image"):
         source = part.get(name)
         if isinstance(source, dict) and cast("dict[str, Any]", source).get("type") == "file":

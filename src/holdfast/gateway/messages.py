@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 from holdfast.errors import BadReply
 
 Role = Literal["system", "user", "assistant", "tool"]
-Origin = Literal["chat", "responses", "anthropic"]
+Origin = Literal["chat", "responses", "anthropic", "gemini", "bedrock"]
 CacheFor = Literal["5m", "1h"]
 
 
@@ -46,6 +46,30 @@ class ImagePart:
     def of(cls, data: bytes, media_type: str) -> ImagePart:
         """The picture in these bytes."""
         return cls(data=base64.b64encode(data).decode(), media_type=media_type)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A document, a recording or a film: base64 `data` with its `media_type`, a `url` that the
+    provider fetches, or the `file_id` of one that the provider keeps."""
+
+    data: str | None = None
+    media_type: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    name: str | None = None
+    cache: CacheFor | None = None
+    type: Literal["file"] = "file"
+
+    @classmethod
+    def of(cls, data: bytes, media_type: str, name: str | None = None) -> FilePart:
+        """The file in these bytes: `FilePart.of(pdf, "application/pdf", "report.pdf")`."""
+        return cls(data=base64.b64encode(data).decode(), media_type=media_type, name=name)
+
+    @property
+    def kind(self) -> str:
+        """The part of the media type before the slash: `audio`, `video`, `application`."""
+        return (self.media_type or "").partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +134,7 @@ class RefusalPart:
     type: Literal["refusal"] = "refusal"
 
 
-Part = TextPart | ImagePart | ToolCallPart | ToolResultPart | ReasoningPart | RefusalPart
+Part = TextPart | ImagePart | FilePart | ToolCallPart | ToolResultPart | ReasoningPart | RefusalPart
 ReplyPart = TextPart | ToolCallPart | ReasoningPart | RefusalPart
 
 
@@ -133,7 +157,7 @@ def system(text: str) -> Message:
 
 
 def user(*content: str | Part) -> Message:
-    """What the user says: text, pictures."""
+    """What the user says: text, pictures, files."""
     return Message("user", _parts(content))
 
 
@@ -171,6 +195,15 @@ class Tool:
         schema: dict[str, Any] = TypeAdapter(cast(Any, function)).json_schema()
         schema.setdefault("type", "object")
         return cls(function.__name__, (function.__doc__ or "").strip(), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderTool:
+    """A tool that the provider runs by itself, where it has it: `web_search`, `code_execution`,
+    `web_fetch`. `options` are sent as they are, in the provider's own words."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +246,7 @@ class Request:
     thinking_tokens: int | None = None
     user: str | None = None
     stream: bool = False
+    provider_tools: tuple[ProviderTool, ...] = ()
     left_out: tuple[str, ...] = ()
     """Kinds of tools the client offered that only a provider of its own format could be."""
     extra: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])

@@ -42,6 +42,12 @@ class Prices:
     per_request: Decimal
     source: str
     """Where they are from: `config`, `free`, or the data's version."""
+    per_search: Decimal = Decimal(0)
+    """US dollars for one web search that the provider makes."""
+    per_letter: Decimal | None = None
+    """US dollars for one letter spoken; None: it is billed otherwise."""
+    per_second: Decimal | None = None
+    """US dollars for one second of sound heard; None: it is billed otherwise."""
     record: Mapping[str, str] = field(init=False, compare=False)
     """What each ledger row keeps."""
 
@@ -54,6 +60,8 @@ class Prices:
             "cache_write": str(rates.cache_write),
             "source": self.source,
         }
+        if self.per_search:
+            record["search"] = str(self.per_search)
         object.__setattr__(self, "record", record)
 
     def rates_for(self, input_tokens: int) -> Rates:
@@ -63,10 +71,17 @@ class Prices:
                 rates = tier
         return rates
 
-    def cost(self, usage: Usage) -> int:
-        """Nanodollars for this usage, rounded up."""
+    def cost(self, usage: Usage) -> int | None:
+        """Nanodollars for this usage, rounded up; None if what was used has no known price."""
         if self is FREE:
             return 0
+        if usage.letters:
+            return None if self.per_letter is None else _up(usage.letters * self.per_letter * NANO)
+        if usage.seconds:
+            heard = Decimal(str(usage.seconds))
+            return None if self.per_second is None else _up(heard * self.per_second * NANO)
+        if self.rates is _NO_RATES:
+            return None
         rates = self.rates_for(usage.input)
         plain = max(usage.input - usage.cached - usage.cache_write, 0)
         dollars_per_million = (
@@ -76,12 +91,15 @@ class Prices:
             + usage.cache_write_1h * rates.cache_write_1h
             + usage.output * rates.output
         )
-        return _up(dollars_per_million * _PER_TOKEN + self.per_request * NANO)
+        beside = self.per_request + usage.searches * self.per_search
+        return _up(dollars_per_million * _PER_TOKEN + beside * NANO)
 
-    def worst(self, input_tokens: int, output_tokens: int) -> int:
+    def worst(self, input_tokens: int, output_tokens: int) -> int | None:
         """Nanodollars this much can cost at most, whatever is cached or written to a cache."""
         if self is FREE:
             return 0
+        if self.rates is _NO_RATES:
+            return None
         reached = [self.rates, *(rates for start, rates in self.tiers if input_tokens > start)]
         dear_input = max(
             rate
@@ -93,6 +111,8 @@ class Prices:
         return _up(dollars * _PER_TOKEN + self.per_request * NANO)
 
 
+_NO_RATES = Rates(*[Decimal(0)] * 5)
+"""Of a model that is not billed by the token."""
 FREE = Prices(Rates(*[Decimal(0)] * 5), (), Decimal(0), "free")
 
 
@@ -140,7 +160,12 @@ def _from_data(provider: str, model: str) -> Prices | None:
         return None
     found: dict[str, Any] = info.get_prices(datetime.now(UTC)).__dict__
     has_output = "embed" not in model.lower()  # vectors are not billed, only what they are of
-    if found.get("input_mtok") is None or (has_output and found.get("output_mtok") is None):
+    letters, hours = found.get("input_mchars"), found.get("input_audio_hours")
+    hours = found.get("audio_hours") if hours is None else hours
+    by_token = found.get("input_mtok") is not None and (
+        not has_output or found.get("output_mtok") is not None
+    )
+    if not by_token and letters is None and hours is None:
         return None
     starts = sorted({
         tier.start
@@ -149,11 +174,19 @@ def _from_data(provider: str, model: str) -> Prices | None:
     })  # fmt: skip
     per_request = (found.get("requests_kcount") or Decimal(0)) / 1000
     return Prices(
-        rates=_rates_at(found, None),
+        rates=_rates_at(found, None) if by_token else _NO_RATES,
         tiers=tuple((start, _rates_at(found, start)) for start in starts),
         per_request=per_request,
         source=f"genai-prices {genai_prices.__version__}",
+        per_search=_plain(found.get("web_searches_kcount")) / 1000,
+        per_letter=None if letters is None else _plain(letters) / 1_000_000,
+        per_second=None if hours is None else _plain(hours) / 3600,
     )
+
+
+def _plain(value: Any) -> Decimal:
+    """A price without its tiers, which such prices don't have so far."""
+    return Decimal(0) if value is None else getattr(value, "base", value)
 
 
 def _rates_at(found: dict[str, Any], start: int | None) -> Rates:

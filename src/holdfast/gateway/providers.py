@@ -10,11 +10,19 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from holdfast.errors import ConfigError, UnknownModel
+from holdfast.gateway.cloud_settings import (
+    AwsKeys,
+    aws_region,
+    aws_source,
+    google_project,
+    google_source,
+)
 from holdfast.gateway.config import GatewayConfig, ProviderConfig
 from holdfast.gateway.formats.base import Quirks
 from holdfast.gateway.messages import Origin
 
-Auth = Literal["bearer", "x-api-key", "api-key"]
+Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key"]
+Cloud = Literal["aws", "google"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +44,18 @@ class Provider:
     kind: Literal["http", "scripted", "local"] = "http"
     rpm: int | None = None
     tpm: int | None = None
+    cloud: Cloud | None = None
+    """Whose credentials it takes, from where that cloud's own tools look."""
+    region: str = ""
+    format_paths: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Where a format is spoken, under the base URL, if not at its root."""
+    api_version: str | None = None
+    """Azure: the version named in addresses of the older kind, by deployment."""
     prefixes: tuple[str, ...] = ()
     """Bare model names that are this provider's: `claude-…`."""
     key: str | None = field(default=None, repr=False)
     """The key's value, once resolved; never shown."""
+    aws_keys: AwsKeys | None = field(default=None, repr=False)
 
 
 _OPENAI = Quirks(
@@ -50,6 +66,7 @@ _ANTHROPIC = Quirks(  # Opus and Sonnet up to 4.6, Haiku up to 4.5, and all befo
     r"|claude-(?:opus|sonnet)-[34](?:[-.][0-6])?(?:-\d{8})?(?:-latest)?"
     r"|claude-haiku-[34](?:[-.][0-5])?(?:-\d{8})?(?:-latest)?"
 )
+_BEDROCK_SAMPLING = _ANTHROPIC.sampling and rf"(?:.*\.)?(?:{_ANTHROPIC.sampling})(?:-v\d.*)?"
 # llama.cpp speaks Anthropic's format too, but leaves out `message_start` now and then (seen with
 # its server of October 2026: 2 streams of 14): its chat format is translated instead.
 _LOCAL = Quirks(parallel_tools=False, effort=False)
@@ -68,13 +85,23 @@ KNOWN: dict[str, Provider] = {
             prefixes=("gpt-", "o1", "o3", "o4", "chatgpt-"),
         ),
         Provider(
-            "google", "https://generativelanguage.googleapis.com/v1beta/openai", ("chat",),
-            ("GEMINI_API_KEY", "GOOGLE_API_KEY"), quirks=Quirks(seed=False, parallel_tools=False),
-            prices_as="google", prefixes=("gemini-",),
+            "google", "https://generativelanguage.googleapis.com/v1beta", ("gemini", "chat"),
+            ("GEMINI_API_KEY", "GOOGLE_API_KEY"), ("GEMINI_BASE_URL",), auth="x-goog-api-key",
+            quirks=Quirks(parallel_tools=False), prices_as="google", prefixes=("gemini-",),
+            format_paths={"chat": "/openai"},
         ),
+        Provider("vertex", None, ("gemini",), base_env=("GOOGLE_CLOUD_PROJECT",), needs_key=False,
+                 prices_as="google", cloud="google"),
+        Provider("bedrock", None, ("bedrock",), ("AWS_BEARER_TOKEN_BEDROCK",),
+                 ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",), needs_key=False,
+                 quirks=Quirks(sampling=_BEDROCK_SAMPLING), prices_as="aws", cloud="aws"),
+        Provider("cohere", "https://api.cohere.ai/compatibility/v1", ("chat",),
+                 ("CO_API_KEY", "COHERE_API_KEY"), quirks=Quirks(parallel_tools=False),
+                 prices_as="cohere", prefixes=("command-", "c4ai-")),
         Provider(
-            "azure", None, ("chat", "responses"), ("AZURE_OPENAI_API_KEY",),
-            ("AZURE_OPENAI_ENDPOINT",), auth="api-key", quirks=_OPENAI, prices_as="azure",
+            "azure", None, ("chat", "responses"),
+            ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"), ("AZURE_OPENAI_ENDPOINT",),
+            auth="api-key", quirks=_OPENAI, prices_as="azure",
         ),
         Provider("openrouter", "https://openrouter.ai/api/v1", ("chat",), ("OPENROUTER_API_KEY",),
                  prices_as="openrouter"),
@@ -146,8 +173,47 @@ def _resolve(known: Provider, given: ProviderConfig | None, environ: Mapping[str
             free=known.free if given.free is None else given.free,
             quirks=replace(quirks, headers={**quirks.headers, **given.headers}),
         )
-    key = next((value for name in provider.key_env if (value := environ.get(name))), None)
-    return replace(provider, base_url=_checked(provider, base), key=key)
+    named = next((name for name in provider.key_env if environ.get(name)), None)
+    provider = replace(provider, key=environ[named] if named else None)
+    if known.name == "azure":
+        provider = _azure(provider, named, environ)
+    elif known.name == "google" and base and base.endswith("/openai"):
+        provider = replace(provider, formats=("chat",), format_paths={})
+    elif provider.cloud is not None:
+        provider, base = _in_cloud(provider, base, environ)
+    return replace(provider, base_url=_checked(provider, base))
+
+
+def _azure(provider: Provider, key_env: str | None, environ: Mapping[str, str]) -> Provider:
+    """Azure's ways: a key or a token of Entra ID, and addresses by deployment with a version."""
+    version = environ.get("OPENAI_API_VERSION")
+    dated = version is not None and version not in ("preview", "latest", "v1")
+    return replace(
+        provider,
+        auth="bearer" if key_env == "AZURE_OPENAI_AD_TOKEN" else provider.auth,
+        formats=("chat",) if dated else provider.formats,
+        api_version=version if dated else None,
+    )
+
+
+def _in_cloud(
+    provider: Provider, base: str | None, environ: Mapping[str, str]
+) -> tuple[Provider, str | None]:
+    """The provider with its region and address, if the cloud's credentials are to be had."""
+    if provider.cloud == "google":
+        place = environ.get("GOOGLE_CLOUD_LOCATION") or "global"
+        project = google_project(environ)
+        if base is None and project and google_source(environ):
+            host = "aiplatform" if place == "global" else f"{place}-aiplatform"
+            base = (
+                f"https://{host}.googleapis.com/v1/projects/{project}/locations/{place}"
+                "/publishers/google"
+            )
+        return replace(provider, region=place), base
+    region = aws_region(environ)
+    if base is None and region and (provider.key or aws_source(environ)):
+        base = f"https://bedrock-runtime.{region}.amazonaws.com"
+    return replace(provider, region=region or "us-east-1"), base
 
 
 def _environ_base(known: Provider, environ: Mapping[str, str]) -> str | None:
@@ -155,8 +221,13 @@ def _environ_base(known: Provider, environ: Mapping[str, str]) -> str | None:
     if base is None:
         return None
     base = base.rstrip("/")
-    if known.name == "azure" and not base.endswith("/v1"):
-        return f"{base}/openai/v1"
+    if known.name == "vertex":
+        return None  # the variable names the project
+    if known.name == "azure":
+        version = environ.get("OPENAI_API_VERSION")
+        if version is not None and version not in ("preview", "latest", "v1"):
+            return f"{base.removesuffix('/openai')}/openai"
+        return base if base.endswith("/v1") else f"{base}/openai/v1"
     if known.name in ("anthropic", "holdfast") and not base.endswith("/v1"):
         return f"{base}/v1"  # Anthropic's own client takes the address without /v1
     return base
@@ -185,6 +256,10 @@ def why_unusable(provider: Provider) -> str | None:
     if provider.kind == "scripted":
         return None
     if not provider.base_url:
+        if provider.cloud == "aws":
+            return "no AWS credentials, or AWS_REGION is not set"
+        if provider.cloud == "google":
+            return "no Google Cloud credentials, or GOOGLE_CLOUD_PROJECT is not set"
         wanted = " or ".join(provider.base_env) or f"providers.{provider.name}.base_url"
         return f"{wanted} is not set"
     if provider.needs_key and not provider.key:

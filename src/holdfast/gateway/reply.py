@@ -41,6 +41,12 @@ class Usage:
     """Of the output: spent on reasoning."""
     estimated: bool = False
     """The provider did not say; this is our estimate."""
+    searches: int = 0
+    """Web searches that the provider made, which have a price of their own."""
+    letters: int = 0
+    """Letters spoken, where speech is billed by them."""
+    seconds: float = 0.0
+    """Seconds of sound heard, where they are billed."""
 
     @property
     def total(self) -> int:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast import json_text
-from holdfast.errors import BadReply, ProviderError
+from holdfast.errors import BadReply, ProviderError, UsageError
 from holdfast.gateway import scripted
 from holdfast.gateway.accounting import Meter
 from holdfast.gateway.config import Bounds, GatewayConfig, Timeouts
@@ -25,7 +25,6 @@ from holdfast.gateway.formats.base import (
     failed_response,
 )
 from holdfast.gateway.formats.json_fields import Json, WireError, dumps, fields
-from holdfast.gateway.formats.sse import SseParser
 from holdfast.gateway.formats.translation import check_target
 from holdfast.gateway.http_client import HttpClient
 from holdfast.gateway.local import SERVER
@@ -33,6 +32,13 @@ from holdfast.gateway.messages import Origin, Request
 from holdfast.gateway.providers import Candidate, Provider
 from holdfast.gateway.reply import Completion, End, Event, OnEvent, PartDelta, PartEnd
 from holdfast.json_text import ends_in_half, joined
+
+if TYPE_CHECKING:
+    from holdfast.gateway.aws import AwsCredentials
+    from holdfast.gateway.google_credentials import GoogleCredentials
+
+_WAYS = 1024
+"""Addresses that are remembered: a model may be part of one."""
 
 
 @dataclass(slots=True)
@@ -48,6 +54,7 @@ class Outgoing:
     headers: dict[str, str]
     path: str | None = None
     """Where it goes at the provider, if not where the format's requests go."""
+    content_type: str = "application/json"
 
 
 class Upstream:
@@ -55,14 +62,23 @@ class Upstream:
 
     def __init__(self, client: HttpClient, timeouts: Timeouts, bounds: Bounds) -> None:
         self._client, self._timeouts, self._bounds = client, timeouts, bounds
-        self._ways: dict[tuple[str, str, bool, str | None], _Way] = {}
+        self._ways: dict[tuple[str, str, bool, str], _Way] = {}
 
     def open(self, out: Outgoing, meter: Meter) -> Exchange:
-        provider, which = out.provider, (out.provider.name, out.format, out.streams, out.path)
+        provider = out.provider
+        path = out.path or FORMATS[out.format].path(out.model, out.streams)
+        which = (provider.name, out.format, out.streams, path)
         way = self._ways.get(which)
         if way is None or way.provider is not provider:
-            way = self._ways[which] = _Way(provider, out.format, out.streams, out.path)
+            if len(self._ways) > _WAYS:
+                self._ways.clear()
+            way = self._ways[which] = _Way(out, path)
         headers = way.headers
+        if provider.aws_keys is not None:
+            from holdfast.gateway import aws
+
+            keys, region = provider.aws_keys, provider.region
+            headers = {**headers, **aws.sign(keys, region, "POST", way.url, out.body)}
         if out.headers or out.idempotency_key:
             headers = {**headers, **out.headers}
             if out.idempotency_key:
@@ -103,7 +119,9 @@ class Upstream:
                 meter.note(event)
                 await emit(event)
 
-    async def check(self, exchange: Exchange, out: Outgoing, format: Format) -> None:
+    async def check(
+        self, exchange: Exchange, out: Outgoing, format: Format, *, anything: bool = False
+    ) -> None:
         """Raise the provider's error, or BadReply for a reply of the wrong kind."""
         name, status = out.provider.name, exchange.status
         if status != 200:
@@ -117,8 +135,8 @@ class Upstream:
             # Some servers answer a request for a stream with a plain error and status 200.
             body = await exchange.read(self._bounds.error)
             raise failed_response(name, 502, exchange.headers, body, format)
-        wanted = "text/event-stream" if out.streams else "application/json"
-        if kind != wanted:
+        wanted = format.stream_type if out.streams else "application/json"
+        if kind != wanted and not anything:
             shown = kind[:60] or "nothing"
             raise BadReply(f"{name} answered with {shown} instead of {wanted}", bought=True)
 
@@ -163,7 +181,7 @@ class StreamReader:
 
     def __init__(self, provider: str, format: Format, max_event: int) -> None:
         self._provider = provider
-        self._parser = SseParser(max_event)
+        self._parser = format.framing(max_event)
         self._decoder: StreamDecoder = format.decoder()
         self._halves: dict[int, str] = {}
         """By part: the first half of a character whose second has not come yet."""
@@ -194,10 +212,7 @@ class StreamReader:
             events = list(self._decoder.feed(parsed))
         except StreamFailure as failure:
             raise mid_stream(self._provider, failure) from failure
-        # Chat's usage comes after its finish_reason: only `[DONE]` or the end closes it.
-        self.done = self._decoder.done and parsed.get("type") in (
-            "message_stop", "response.completed", "response.incomplete",
-        )  # fmt: skip
+        self.done = self._decoder.last
         return self._whole_characters(events)
 
     def _whole_characters(self, events: list[Event]) -> list[Event]:
@@ -259,15 +274,15 @@ def mid_stream(provider: str, failure: StreamFailure) -> ProviderError:
 class _Way:
     """How a provider is asked in one of its formats: the same for every call."""
 
-    def __init__(
-        self, provider: Provider, format: Origin, streams: bool, path: str | None = None
-    ) -> None:
-        self.provider = provider
-        self.url = f"{provider.base_url}{path or FORMATS[format].path}"
+    def __init__(self, out: Outgoing, path: str) -> None:
+        self.provider = provider = out.provider
+        if provider.api_version is not None:  # Azure's older addresses
+            path = f"/deployments/{out.model}{path}?api-version={provider.api_version}"
+        self.url = f"{provider.base_url}{provider.format_paths.get(out.format, '')}{path}"
         self.headers = {
-            "Content-Type": "application/json",
-            "Accept": "text/event-stream" if streams else "application/json",
-            **provider_headers(provider, format),
+            "Content-Type": out.content_type,
+            "Accept": FORMATS[out.format].stream_type if out.streams else "application/json",
+            **provider_headers(provider, out.format),
         }
 
 
@@ -280,20 +295,31 @@ def provider_headers(provider: Provider, format: Origin) -> dict[str, str]:
     }
     if format == "anthropic":
         headers.setdefault("anthropic-version", "2023-06-01")
-    if provider.key and provider.auth == "bearer":
-        headers["Authorization"] = f"Bearer {provider.key}"
+    if provider.key and (name := _key_header(provider, format)) != "bearer":
+        headers[name] = provider.key
     elif provider.key:
-        headers[provider.auth] = provider.key
+        headers["Authorization"] = f"Bearer {provider.key}"
     return headers
+
+
+def _key_header(provider: Provider, format: Origin) -> str:
+    """Where the key goes: Google's other format wants it elsewhere than its own."""
+    if format == "gemini" and provider.cloud is None:
+        return "x-goog-api-key"
+    return "bearer" if provider.auth == "x-goog-api-key" else provider.auth
 
 
 class Backends:
     """Every kind of provider behind one face."""
 
-    def __init__(self, config: GatewayConfig) -> None:
-        self._config = config
+    def __init__(self, config: GatewayConfig, environ: Mapping[str, str]) -> None:
+        self._config, self._environ = config, environ
         self.client = HttpClient(config.timeouts, trust_env=config.trust_env)
         self.upstream = Upstream(self.client, config.timeouts, config.bounds)
+        self._signed_in: dict[str, Provider] = {}
+        """By name: a provider of a cloud with the credentials it was last asked with."""
+        self._aws: AwsCredentials | None = None
+        self._google: GoogleCredentials | None = None
 
     async def complete(
         self,
@@ -339,21 +365,42 @@ class Backends:
         self, candidate: Candidate, request: Request, key: str | None, body: bytes | None
     ) -> Outgoing:
         provider = candidate.provider
-        if provider.kind == "local":
+        if provider.kind == "local" or provider.cloud is not None:
             provider = await self.ready(candidate)
         format: Origin = provider.formats[0]
         data = dumps(encode(candidate, request, format)) if body is None else body
         return Outgoing(provider, candidate.model, format, data, request.stream, key, {})
 
     async def ready(self, candidate: Candidate) -> Provider:
-        """The provider, its server started if it is ours."""
-        if candidate.provider.kind == "local":
-            return await SERVER.ready(candidate.provider, candidate.model)
-        return candidate.provider
+        """The provider, its server started if it is ours, signed in where it is a cloud's."""
+        provider = candidate.provider
+        if provider.kind == "local":
+            return await SERVER.ready(provider, candidate.model)
+        if provider.cloud is None or provider.key is not None:
+            return provider
+        # Their modules are loaded here: most processes have no business in a cloud.
+        if provider.cloud == "aws":
+            from holdfast.gateway.aws import AwsCredentials
+
+            self._aws = self._aws or AwsCredentials(self._environ, self.client)
+            keys, token = await self._aws.keys(), None
+        else:
+            from holdfast.gateway.google_credentials import GoogleCredentials
+
+            self._google = self._google or GoogleCredentials(self._environ, self.client)
+            keys, token = None, await self._google.token()
+        known = self._signed_in.get(provider.name)
+        if known is None or (known.aws_keys, known.key) != (keys, token):
+            known = replace(provider, aws_keys=keys, key=token)
+            self._signed_in[provider.name] = known
+        return known
 
 
 def encode(candidate: Candidate, request: Request, format: Origin) -> Json:
     """The request as this provider wants it; raises UsageError for what it can't be asked."""
     check_target(request, format)
     quirks = candidate.provider.quirks
-    return FORMATS[format].encode_request(request, quirks, model=candidate.model)
+    try:
+        return FORMATS[format].encode_request(request, quirks, model=candidate.model)
+    except WireError as error:
+        raise UsageError(str(error)) from error

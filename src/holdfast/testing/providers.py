@@ -3,8 +3,9 @@
     with FakeProvider(["hello", Say("tool time", tools=[("add", {"a": 1})]), Fail(529)]) as fake:
         client = openai.OpenAI(base_url=fake.url, api_key="any")
 
-Speaks OpenAI chat completions, OpenAI responses and Anthropic messages on one port, in a thread
-of its own, so that it serves sync clients, async clients and other processes alike.
+Speaks OpenAI chat completions and responses, Anthropic messages, Gemini and Bedrock Converse on one
+port, in a thread of its own, so that it serves sync clients, async clients and other processes
+alike.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format
@@ -35,6 +37,7 @@ from holdfast.gateway.scripted import (
     as_completion,
     in_pieces,
 )
+from holdfast.gateway.service.endpoints import Asked, asked_for, form_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +141,13 @@ class FakeProvider:
             ("POST", "/v1/messages/count_tokens"): self._count,
         }
         handle = known.get((request.method, request.path))
-        format = _PATHS.get(request.path)
+        asked = asked_for(request.path) if request.method == "POST" else None
         if handle is not None:
             await handle(request, response)
-        elif format is not None and request.method == "POST":
-            await self._converse(format, request, response)
+        elif asked is not None and asked.endpoint is not None:
+            await self._endpoint(asked, request, response)
+        elif asked is not None:
+            await self._converse(asked, request, response)
         else:
             await _fail(response, FORMATS["chat"], 404, f"{request.method} {request.path}")
 
@@ -178,13 +183,35 @@ class FakeProvider:
         if await self._allowed(FORMATS["anthropic"], request, response):
             await response.whole(dumps({"input_tokens": estimate(len(request.body))}))
 
-    async def _converse(self, format: Format, request: _HttpRequest, response: _Response) -> None:
+    async def _endpoint(self, wanted: Asked, request: _HttpRequest, response: _Response) -> None:
+        """An endpoint beside conversations: an answer of the right shape."""
+        endpoint = wanted.endpoint
+        assert endpoint is not None
+        kind = {name.lower(): value for name, value in request.headers.items()}.get(
+            "content-type", ""
+        )
+        form = kind.startswith("multipart/")
+        body = form_fields(request.body, kind) if form else json.loads(request.body)
+        format = wanted.format
+        self.received.append(Received(format.name, request.headers, body))
+        if not await self._allowed(format, request, response):
+            return
+        if endpoint.name == "speech":
+            sound = str(body.get("input")).encode()
+            await response.whole(b"ID3" + sound, headers={"Content-Type": "audio/mpeg"})
+            return
+        await response.whole(dumps(_ENDPOINTS[endpoint.name](wanted, request.body, body)))
+
+    async def _converse(self, wanted: Asked, request: _HttpRequest, response: _Response) -> None:
+        format = wanted.format
         body = json.loads(request.body)
         self.received.append(Received(format.name, request.headers, body))
         if not await self._allowed(format, request, response):
             return
+        streams = bool(body.get("stream")) if wanted.streams is None else wanted.streams
+        named = body.get("model") if wanted.model is None else wanted.model
         try:
-            asked = format.decode_request(body)
+            asked = format.decode_request({**body, "model": named, "stream": streams})
         except WireError as error:
             await _fail(response, format, 400, str(error))
             return
@@ -208,7 +235,41 @@ class FakeProvider:
         return False
 
 
-_PATHS: dict[str, Format] = {f"/v1{format.path}": format for format in FORMATS.values()}
+def _counted(wanted: Asked, raw: bytes, body: dict[str, Any]) -> dict[str, Any]:
+    tokens = estimate(len(raw))
+    if wanted.format.name == "gemini":
+        return {"totalTokens": tokens}
+    return {"inputTokens": tokens}
+
+
+def _embedded(wanted: Asked, raw: bytes, body: dict[str, Any]) -> dict[str, Any]:
+    given = body.get("requests") or [body]
+    return {"embeddings": [{"values": [0.5, 0.25]} for _ in given]}
+
+
+def _drawn(wanted: Asked, raw: bytes, body: dict[str, Any]) -> dict[str, Any]:
+    pictures = [{"b64_json": "aGk="} for _ in range(int(body.get("n") or 1))]
+    usage = {"input_tokens": 10, "output_tokens": 100, "total_tokens": 110}
+    return {"created": 1, "data": pictures, "usage": usage}
+
+
+def _judged(wanted: Asked, raw: bytes, body: dict[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {"flagged": False, "categories": {}, "category_scores": {}}
+    return {"id": "modr_1", "model": body.get("model") or "judge", "results": [result]}
+
+
+def _heard(wanted: Asked, raw: bytes, body: dict[str, Any]) -> dict[str, Any]:
+    return {"text": "hello", "usage": {"type": "duration", "seconds": 90}}
+
+
+_ENDPOINTS: dict[str, Callable[[Asked, bytes, dict[str, Any]], dict[str, Any]]] = {
+    "count_tokens": _counted,
+    "embeddings": _embedded,
+    "images": _drawn,
+    "moderations": _judged,
+    "transcriptions": _heard,
+    "translations": _heard,
+}
 
 
 def _as_script(script: FakeScript) -> Any:
@@ -231,7 +292,8 @@ class _HttpRequest:
     def key(self) -> str:
         headers = {name.lower(): value for name, value in self.headers.items()}
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        return bearer or headers.get("x-api-key", "") or headers.get("api-key", "")
+        named = ("x-api-key", "api-key", "x-goog-api-key")
+        return bearer or next((headers[name] for name in named if name in headers), "")
 
 
 async def _read_request(
@@ -257,7 +319,7 @@ async def _read_request(
         await reader.readuntil(b"\r\n")
     else:
         body = await reader.readexactly(int(lower.get("content-length", "0")))
-    return _HttpRequest(method, target.partition("?")[0], headers, body)
+    return _HttpRequest(method, unquote(target.partition("?")[0]), headers, body)
 
 
 class _Response:
@@ -325,7 +387,7 @@ async def _send_failure(response: _Response, format: Format, asked: Request, fai
 
 async def _send_broken(response: _Response, format: Format, asked: Request, fail: Fail) -> None:
     """A reply that begins well and breaks."""
-    kind = "text/event-stream" if asked.stream else "application/json"
+    kind = format.stream_type if asked.stream else "application/json"
     await response.start({"Content-Type": kind})
     completion = as_completion(Say(fail.text), asked)
     if asked.stream:
@@ -341,7 +403,7 @@ async def _send_broken(response: _Response, format: Format, asked: Request, fail
         case "stall":
             await asyncio.sleep(3600)
         case "malformed":
-            await response.write(b'data: {"choices": [{"delta"\n\n' if asked.stream else b"}{")
+            await response.write(_broken(format) if asked.stream else b"}{")
             await response.end()
         case "error_event":
             await response.write(format.stream_failure(529, "overloaded_error", fail.message))
@@ -350,10 +412,16 @@ async def _send_broken(response: _Response, format: Format, asked: Request, fail
             response.abort()
 
 
+def _broken(format: Format) -> bytes:
+    """A piece of a stream that nobody can read."""
+    sse = format.stream_type == "text/event-stream"
+    return b'data: {"choices": [{"delta"\n\n' if sse else b"\0\0\0\x20 not a frame at all"
+
+
 async def _send_stream(
     response: _Response, format: Format, asked: Request, answer: Say | Completion
 ) -> None:
-    await response.start({"Content-Type": "text/event-stream", "x-request-id": "req_fake"})
+    await response.start({"Content-Type": format.stream_type, "x-request-id": "req_fake"})
     encoder = format.encoder(asked)
     chunk, delay = (answer.chunk, answer.delay) if isinstance(answer, Say) else (12, 0.0)
     for event in in_pieces(as_completion(answer, asked), chunk):

@@ -15,6 +15,7 @@ from holdfast.gateway.formats.anthropic_messages import (
 )
 from holdfast.gateway.formats.base import (
     Failure,
+    FlatRequests,
     Quirks,
     StreamDecoder,
     StreamEncoder,
@@ -37,6 +38,7 @@ from holdfast.gateway.messages import (
     Message,
     Origin,
     OutputSchema,
+    ProviderTool,
     Request,
     TextPart,
     Tool,
@@ -67,9 +69,11 @@ ERROR_TYPES = {
 }
 
 
-class AnthropicFormat:
+class AnthropicFormat(FlatRequests):
     name: Origin = "anthropic"
-    path = "/messages"
+
+    def path(self, model: str, streams: bool) -> str:
+        return "/messages"
 
     def encode_request(self, request: Request, quirks: Quirks, *, model: str | None = None) -> Json:
         body: Json = {
@@ -79,8 +83,9 @@ class AnthropicFormat:
         }
         if instructions := encode_system(request.messages):
             body["system"] = instructions
-        if request.tools:
-            body["tools"] = [_encode_tool(tool) for tool in request.tools]
+        if request.tools or request.provider_tools:
+            own = [_encode_own_tool(tool) for tool in request.provider_tools]
+            body["tools"] = [*(_encode_tool(tool) for tool in request.tools), *own]
         if choice := _encode_choice(request):
             body["tool_choice"] = choice
         chosen = sampling(request, quirks, body["model"])
@@ -243,6 +248,19 @@ def _decode_output(value: object) -> OutputSchema | None:
         return None
     wanted = fields(value, "output_config.format")
     return OutputSchema(schema=fields(wanted.get("schema"), "output_config.format.schema"))
+
+
+_OWN_TOOLS = {
+    "web_search": "web_search_20250305",
+    "web_fetch": "web_fetch_20250910",
+    "code_execution": "code_execution_20250825",
+}
+
+
+def _encode_own_tool(tool: ProviderTool) -> Json:
+    if tool.name not in _OWN_TOOLS:
+        raise WireError(f"tools: anthropic has no {tool.name!r}")
+    return {"type": _OWN_TOOLS[tool.name], "name": tool.name, **tool.options}
 
 
 def _encode_tool(tool: Tool) -> Json:

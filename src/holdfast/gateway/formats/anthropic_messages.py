@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from holdfast.gateway.formats.sse import event as sse
 from holdfast.gateway.formats.translation import pack, unpack
 from holdfast.gateway.messages import (
     CacheFor,
+    FilePart,
     ImagePart,
     Message,
     Part,
@@ -81,6 +83,8 @@ def _encode_part(part: Part) -> Json | None:
             return _cached({"type": "text", "text": part.text}, part.cache) if part.text else None
         case ImagePart():
             return _cached({"type": "image", "source": _encode_source(part)}, part.cache)
+        case FilePart():
+            return _cached(_encode_file(part), part.cache)
         case ToolCallPart():
             return _encode_call(part)
         case ToolResultPart():
@@ -96,6 +100,45 @@ def _encode_source(part: ImagePart) -> Json:
         media = part.media_type or "image/png"
         return {"type": "base64", "media_type": media, "data": part.data}
     return {"type": "url", "url": part.url}
+
+
+def _encode_file(part: FilePart) -> Json:
+    if part.kind in ("audio", "video"):
+        raise WireError(
+            f"a file of type {part.media_type!r} can't be translated: anthropic has none"
+        )
+    if part.file_id is not None:
+        source: Json = {"type": "file", "file_id": part.file_id}
+    elif part.url is not None:
+        source = {"type": "url", "url": part.url}
+    elif part.kind == "text":
+        words = base64.b64decode(part.data or "").decode("utf-8", "replace")
+        source = {"type": "text", "media_type": "text/plain", "data": words}
+    else:
+        media = part.media_type or "application/pdf"
+        source = {"type": "base64", "media_type": media, "data": part.data}
+    return {"type": "document", "source": source} | ({"title": part.name} if part.name else {})
+
+
+def _decode_file(block: Json, path: str, cache: CacheFor | None) -> FilePart:
+    source = fields(block.get("source"), f"{path}.source")
+    name = block.get("title")
+    match source.get("type"):
+        case "base64":
+            data = text(source.get("data"), f"{path}.source.data")
+            media = str(source.get("media_type") or "application/pdf")
+            return FilePart(data=data, media_type=media, name=name, cache=cache)
+        case "text":
+            words = text(source.get("data"), f"{path}.source.data").encode("utf-8", "replace")
+            return replace(FilePart.of(words, "text/plain", name), cache=cache)
+        case "url":
+            url = text(source.get("url"), f"{path}.source.url")
+            return FilePart(url=url, media_type="application/pdf", name=name, cache=cache)
+        case "file":
+            kept = text(source.get("file_id"), f"{path}.source.file_id")
+            return FilePart(file_id=kept, name=name, cache=cache)
+        case other:
+            raise WireError(f"{path}.source: a document of type {other!r} can't be translated")
 
 
 def _encode_call(part: ToolCallPart) -> Json:
@@ -160,6 +203,8 @@ def decode_part(block: Json, path: str) -> Part:
             return TextPart(text(block.get("text"), f"{path}.text"), cache)
         case "image":
             return _decode_image(fields(block.get("source"), f"{path}.source"), path, cache)
+        case "document":
+            return _decode_file(block, path, cache)
         case "tool_use":
             arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
             name = text(block.get("name"), f"{path}.name")
@@ -276,6 +321,7 @@ def decode_usage(value: object) -> Usage | None:
     if not isinstance(value, dict) or "output_tokens" not in value:
         return None
     usage = cast(Json, value)
+    own = details(usage.get("server_tool_use"))
     read = count(usage.get("cache_read_input_tokens"))
     written = count(usage.get("cache_creation_input_tokens"))
     kept = details(usage.get("cache_creation"))
@@ -287,6 +333,7 @@ def decode_usage(value: object) -> Usage | None:
         cache_write=written,
         cache_write_1h=min(count(kept.get("ephemeral_1h_input_tokens")), written),
         reasoning=count(outward.get("thinking_tokens")),
+        searches=count(own.get("web_search_requests")),
     )
 
 
@@ -312,7 +359,7 @@ def decode_failure(body: Any) -> Failure | None:
 
 class AnthropicDecoder:
     def __init__(self) -> None:
-        self.done = False
+        self.last = False
         self._begun = False
         self._usage: Json = {}
         self._finish: FinishReason | None = None
@@ -333,7 +380,7 @@ class AnthropicDecoder:
             case "message_delta":
                 self._message_delta(data)
             case "message_stop":
-                self.done = True
+                self.last = True
             case "error":
                 failure = decode_failure(data) or Failure("an error without words")
                 raise StreamFailure(failure, _ERROR_STATUS.get(failure.code or ""))
@@ -395,7 +442,7 @@ class AnthropicDecoder:
                 pass  # citations and later additions carry no text of the answer
 
     def close(self) -> Iterator[Event]:
-        if not self.done or self._finish is None:
+        if not self.last or self._finish is None:
             raise WireError("the stream ended without message_stop")
         yield End(self._finish, decode_usage(self._usage), self._stop_sequence)
 

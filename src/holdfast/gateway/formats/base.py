@@ -25,6 +25,7 @@ from holdfast.errors import (
     RequestRejected,
 )
 from holdfast.gateway.formats.json_fields import Json
+from holdfast.gateway.formats.sse import SseParser
 from holdfast.gateway.messages import Origin, Request
 from holdfast.gateway.reply import Completion, Event, Usage
 
@@ -64,6 +65,43 @@ def sampling(request: Request, quirks: Quirks, model: str) -> Json:
     return found
 
 
+_MAX_TOKENS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+_THINKING = ("reasoning_effort", "reasoning", "thinking", "output_config", "thinking_config")
+"""Fields by which a client asks a model to reason."""
+
+
+def at_least_one(value: object) -> int:
+    """A number of answers as a client asks for it: one, unless it is a larger whole number."""
+    return max(value, 1) if isinstance(value, int) else 1
+
+
+class FlatRequests:
+    """What the formats share whose streams are server-sent events, with the request's settings
+    beside one another in its body."""
+
+    name: Origin
+    limit_field = "max_tokens"
+    stream_type = "text/event-stream"
+
+    def framing(self, max_event: int) -> Framing:
+        return SseParser(max_event)
+
+    def output_limits(self, body: Json) -> list[Any]:
+        return [body[name] for name in _MAX_TOKENS if name in body]
+
+    def copies(self, body: Json) -> int:
+        return at_least_one(body.get("n"))
+
+    def limited(self, body: Json, most: int, quirks: Quirks) -> Json:
+        each = max(most // self.copies(body), 1)
+        own = quirks.max_tokens_field if self.name == "chat" else self.limit_field
+        named = [one for one in _MAX_TOKENS if one in body]
+        return dict.fromkeys((own, *named), each)
+
+    def thinks(self, body: Json) -> bool:
+        return any(body.get(name) for name in _THINKING)
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An error as a provider words it."""
@@ -76,8 +114,8 @@ class Failure:
 class StreamDecoder(Protocol):
     """Turns the data of server-sent events into canonical events."""
 
-    done: bool
-    """The terminal event has come: the answer is whole."""
+    last: bool
+    """Nothing of the answer comes after what came: the rest need not be waited for."""
 
     def feed(self, data: Json) -> Iterable[Event]:
         """The events in one message; raises StreamFailure for an error event."""
@@ -85,6 +123,22 @@ class StreamDecoder(Protocol):
 
     def close(self) -> Iterable[Event]:
         """The events that the end of the stream stands for (after `[DONE]` or EOF)."""
+        ...
+
+
+class Framing(Protocol):
+    """Cuts the bytes of a stream into events, within bounds."""
+
+    def feed(self, chunk: bytes) -> Iterable[bytes]:
+        """The JSON of each event that `chunk` completes."""
+        ...
+
+    def close(self) -> Iterable[bytes]:
+        """What the end of the stream completes; raises WireError if it is cut."""
+        ...
+
+    def whole(self, data: bytes) -> int:
+        """How many bytes at the beginning of `data` are whole events."""
         ...
 
 
@@ -104,10 +158,35 @@ class StreamFailure(Exception):
 
 
 class Format(Protocol):
-    """One wire format; `path` is where it is spoken, under the provider's base URL."""
+    """One wire format."""
 
     name: Origin
-    path: str
+    stream_type: str
+    """The content type of its streams."""
+
+    def path(self, model: str, streams: bool) -> str:
+        """Where it is spoken, under the provider's base URL."""
+        ...
+
+    def framing(self, max_event: int) -> Framing:
+        """Reads the events of its streams, none of them longer."""
+        ...
+
+    def output_limits(self, body: Json) -> list[Any]:
+        """The output limits that a request sets, as it sets them."""
+        ...
+
+    def copies(self, body: Json) -> int:
+        """How many answers a request asks for."""
+        ...
+
+    def limited(self, body: Json, most: int, quirks: Quirks) -> Json:
+        """The fields of a request, changed so that its output has no more tokens than that."""
+        ...
+
+    def thinks(self, body: Json) -> bool:
+        """Whether a request asks the model to reason."""
+        ...
 
     def encode_request(self, request: Request, quirks: Quirks, *, model: str | None = None) -> Json:
         """The request's body; `model` is what this provider calls the model asked for."""

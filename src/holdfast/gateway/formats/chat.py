@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.gateway.formats import chat_messages, openai
 from holdfast.gateway.formats.base import (
     Failure,
+    FlatRequests,
     Quirks,
     StreamDecoder,
     StreamEncoder,
@@ -58,9 +59,11 @@ KNOWN = {
 }  # fmt: skip
 
 
-class ChatFormat:
+class ChatFormat(FlatRequests):
     name: Origin = "chat"
-    path = "/chat/completions"
+
+    def path(self, model: str, streams: bool) -> str:
+        return "/chat/completions"
 
     def encode_request(self, request: Request, quirks: Quirks, *, model: str | None = None) -> Json:
         messages = encode_messages(request.messages)
@@ -81,6 +84,10 @@ class ChatFormat:
             body["reasoning_effort"] = request.effort
         if request.user:
             body["user"] = request.user
+        for tool in request.provider_tools:
+            if tool.name != "web_search":
+                raise WireError(f"tools: chat completions have no {tool.name!r}")
+            body["web_search_options"] = tool.options
         body.update(request.extra.get("chat", {}))
         body.pop("stream_options", None)  # another upstream's, if it came by `extra`
         if request.stream:

@@ -6,8 +6,6 @@ begins. `finish_reason` is the proof of a whole answer; `[DONE]` alone is not.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -27,7 +25,9 @@ from holdfast.gateway.formats.json_fields import (
 )
 from holdfast.gateway.formats.openai import image_from_url, image_url
 from holdfast.gateway.formats.sse import DONE, event
+from holdfast.gateway.formats.translation import with_signature, without_signature
 from holdfast.gateway.messages import (
+    FilePart,
     ImagePart,
     Message,
     Part,
@@ -83,9 +83,6 @@ def encode_usage(usage: Usage) -> Json:
     }
 
 
-_MARK = "__sig_"
-
-
 def content_pieces(content: object, path: str) -> Iterator[tuple[type[ReplyPart], str]]:
     """The content of an answer, a text or a list of parts, as kinds and words."""
     if not content:
@@ -114,27 +111,22 @@ def _texts(thinking: object) -> Iterator[str]:
 
 def signed_id(identity: str, call: Json) -> str:
     """The call's id, with its signature if it has one."""
-    signature = _of(_of(call.get("extra_content")).get("google")).get("thought_signature")
-    if not isinstance(signature, str) or not signature:
-        return identity
-    return identity + _MARK + base64.urlsafe_b64encode(signature.encode()).decode().rstrip("=")
+    return with_signature(
+        identity, _of(_of(call.get("extra_content")).get("google")).get("thought_signature")
+    )
 
 
 def signed_call(identity: str) -> Json:
     """The id, and the signature that was put into it, as the provider sent them."""
-    plain, mark, packed = identity.partition(_MARK)
-    if not mark:
-        return {"id": identity}
-    try:
-        signature = base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)).decode()
-    except (ValueError, binascii.Error):
-        return {"id": identity}
+    plain, signature = without_signature(identity)
+    if signature is None:
+        return {"id": plain}
     return {"id": plain, "extra_content": {"google": {"thought_signature": signature}}}
 
 
 def plain_id(identity: str) -> str:
     """The id as the provider knows it."""
-    return str(signed_call(identity)["id"])
+    return without_signature(identity)[0]
 
 
 def _of(value: Any) -> Json:
@@ -166,7 +158,7 @@ def encode_messages(messages: tuple[Message, ...]) -> list[Json]:
 def _encode_message(role: Role, parts: Sequence[Part]) -> Json:
     if role == "assistant":
         return _encode_assistant(parts)
-    visible = [part for part in parts if isinstance(part, TextPart | ImagePart)]
+    visible = [part for part in parts if isinstance(part, TextPart | ImagePart | FilePart)]
     body: Json = {"role": "user" if role == "tool" else role}
     if len(visible) == 1 and isinstance(visible[0], TextPart):
         body["content"] = visible[0].text
@@ -253,13 +245,27 @@ class DetailsCollector:
         return packed_details(found)
 
 
-def _encode_content(part: TextPart | ImagePart) -> Json:
+def _encode_content(part: TextPart | ImagePart | FilePart) -> Json:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
+    if isinstance(part, FilePart):
+        return _encode_file(part)
     image: Json = {"url": image_url(part)}
     if part.detail:
         image["detail"] = part.detail
     return {"type": "image_url", "image_url": image}
+
+
+def _encode_file(part: FilePart) -> Json:
+    if part.data is not None and part.kind == "audio":
+        sound = {"data": part.data, "format": openai.sound_format(part)}
+        return {"type": "input_audio", "input_audio": sound}
+    if part.file_id is not None:
+        return {"type": "file", "file": {"file_id": part.file_id}}
+    if part.data is None:
+        raise WireError("a file's URL can't be translated: chat completions take its bytes only")
+    named = part.name or "file"
+    return {"type": "file", "file": {"filename": named, "file_data": openai.file_data(part)}}
 
 
 def _encode_result(result: ToolResultPart) -> list[Json]:
@@ -328,6 +334,12 @@ def _decode_content(content: object, path: str) -> list[Part]:
             parts.append(image_from_url(url, image.get("detail")))
         elif kind == "refusal":
             parts.append(RefusalPart(text(part.get("refusal"), f"{path}[{n}].refusal")))
+        elif kind == "file":
+            parts.append(_decode_file(fields(part.get("file"), f"{path}[{n}].file"), path))
+        elif kind == "input_audio":
+            sound = fields(part.get("input_audio"), f"{path}[{n}].input_audio")
+            data = text(sound.get("data"), f"{path}[{n}].input_audio.data")
+            parts.append(FilePart(data=data, media_type=f"audio/{sound.get('format') or 'wav'}"))
         else:
             raise WireError(f"{path}[{n}]: a part of type {kind!r} can't be translated")
     return parts
@@ -339,6 +351,13 @@ _KINDS: dict[str, type[ReplyPart]] = {
     "content": TextPart,
     "refusal": RefusalPart,
 }
+
+
+def _decode_file(file: Json, path: str) -> FilePart:
+    name = optional_text(file.get("filename"), f"{path}.file.filename")
+    if file.get("file_data") is not None:
+        return openai.file_from_data(text(file["file_data"], f"{path}.file.file_data"), name)
+    return FilePart(file_id=text(file.get("file_id"), f"{path}.file.file_id"), name=name)
 
 
 FINISH: dict[str, FinishReason] = {
@@ -359,8 +378,10 @@ def decode_finish(finish: str) -> FinishReason:
 
 
 class ChatDecoder:
+    last = False
+    """The usage comes after `finish_reason`: only `[DONE]` or the end of the stream closes it."""
+
     def __init__(self) -> None:
-        self.done = False
         self._started = False
         self._open: tuple[str, int] | None = None
         self._calls: dict[int, int] = {}
@@ -390,7 +411,6 @@ class ChatDecoder:
                 yield from self._delta(fields(delta, "choices[0].delta"))
             if finish := choice.get("finish_reason"):
                 self._finish = decode_finish(text(finish, "finish_reason"))
-                self.done = True
 
     def _delta(self, delta: Json) -> Iterator[Event]:
         self._details.add(delta.get("reasoning_details"))

@@ -8,7 +8,7 @@ from typing import Any, cast
 from holdfast.gateway.formats.base import Failure
 from holdfast.gateway.formats.json_fields import Json, WireError, fields, text
 from holdfast.gateway.formats.sse import event
-from holdfast.gateway.messages import ImagePart, OutputSchema, Tool, ToolChoice
+from holdfast.gateway.messages import FilePart, ImagePart, OutputSchema, Tool, ToolChoice
 
 
 def image_url(part: ImagePart) -> str:
@@ -26,6 +26,28 @@ def image_from_url(url: str, detail: str | None = None) -> ImagePart:
     if not comma or not head.endswith(";base64"):
         raise WireError("an image's data URL should be data:<media type>;base64,<data>")
     return ImagePart(data=data, media_type=head.removesuffix(";base64"), detail=detail)
+
+
+def file_data(part: FilePart) -> str:
+    """A file's bytes as one URL, as OpenAI's formats want them."""
+    return f"data:{part.media_type or 'application/pdf'};base64,{part.data}"
+
+
+def file_from_data(data: str, name: str | None) -> FilePart:
+    """A file from a data URL, or from bare base64, which some clients send."""
+    if not data.startswith("data:"):
+        return FilePart(data=data, media_type="application/pdf", name=name)
+    found = image_from_url(data)
+    return FilePart(data=found.data, media_type=found.media_type, name=name)
+
+
+_SOUND = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
+
+
+def sound_format(part: FilePart) -> str:
+    """How a recording is called in `input_audio`."""
+    media = part.media_type or ""
+    return _SOUND.get(media, media.partition("/")[2])
 
 
 def is_free(choice: object) -> bool:

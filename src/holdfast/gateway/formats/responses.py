@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.gateway.formats import openai, responses_items
 from holdfast.gateway.formats.base import (
     Failure,
+    FlatRequests,
     Quirks,
     StreamDecoder,
     StreamEncoder,
@@ -39,6 +40,7 @@ from holdfast.gateway.messages import (
     Message,
     Origin,
     OutputSchema,
+    ProviderTool,
     Request,
     TextPart,
     Tool,
@@ -53,9 +55,12 @@ KNOWN = {
 STATEFUL = ("previous_response_id", "conversation", "background", "prompt")
 
 
-class ResponsesFormat:
+class ResponsesFormat(FlatRequests):
     name: Origin = "responses"
-    path = "/responses"
+    limit_field = "max_output_tokens"
+
+    def path(self, model: str, streams: bool) -> str:
+        return "/responses"
 
     def encode_request(self, request: Request, quirks: Quirks, *, model: str | None = None) -> Json:
         instructions = "\n\n".join(m.text for m in request.messages if m.role == "system")
@@ -67,8 +72,9 @@ class ResponsesFormat:
         }
         if instructions:
             body["instructions"] = instructions
-        if request.tools:
-            body["tools"] = [_encode_tool(tool) for tool in request.tools]
+        if request.tools or request.provider_tools:
+            own = [_encode_own_tool(tool) for tool in request.provider_tools]
+            body["tools"] = [*(_encode_tool(tool) for tool in request.tools), *own]
         if request.tool_choice:
             body["tool_choice"] = _encode_choice(request.tool_choice)
         if request.parallel_tools is not None and request.tools:
@@ -151,7 +157,7 @@ class ResponsesFormat:
         )
 
     def decode_usage(self, body: Json) -> Usage | None:
-        return responses_items.decode_usage(body.get("usage"))
+        return responses_items.decode_usage(body)
 
     def decoder(self) -> StreamDecoder:
         return responses_items.ResponsesDecoder()
@@ -215,6 +221,14 @@ def encode_response(
         "usage": responses_items.encode_usage(usage) if usage else None,
         "user": request.user if request else None,
     }  # fmt: skip
+
+
+def _encode_own_tool(tool: ProviderTool) -> Json:
+    if tool.name == "web_search":
+        return {"type": "web_search", **tool.options}
+    if tool.name == "code_execution":
+        return {"type": "code_interpreter", "container": {"type": "auto"}, **tool.options}
+    raise WireError(f"tools: the responses format has no {tool.name!r}")
 
 
 def _encode_tool(tool: Tool) -> Json:

@@ -25,6 +25,7 @@ from holdfast.gateway.formats.openai import image_from_url, image_url
 from holdfast.gateway.formats.sse import event as sse
 from holdfast.gateway.formats.translation import pack, unpack
 from holdfast.gateway.messages import (
+    FilePart,
     ImagePart,
     Message,
     Part,
@@ -59,7 +60,7 @@ def encode_input(messages: tuple[Message, ...]) -> list[Json]:
             continue
         content: list[Json] = []
         for part in message.parts:
-            if isinstance(part, TextPart | ImagePart | RefusalPart):
+            if isinstance(part, TextPart | ImagePart | FilePart | RefusalPart):
                 content.append(_encode_content(part, message.role))
                 continue
             if content:
@@ -77,7 +78,29 @@ def _role(role: Role) -> str:
     return "assistant" if role == "assistant" else "user"
 
 
-def _encode_content(part: TextPart | ImagePart | RefusalPart, role: Role) -> Json:
+def _encode_file(part: FilePart) -> Json:
+    if part.kind == "audio":
+        raise WireError("a recording can't be translated: the responses format takes none")
+    if part.file_id is not None:
+        return {"type": "input_file", "file_id": part.file_id}
+    if part.url is not None:
+        return {"type": "input_file", "file_url": part.url}
+    named = part.name or "file"
+    return {"type": "input_file", "filename": named, "file_data": openai.file_data(part)}
+
+
+def _decode_file(part: Json, path: str) -> FilePart:
+    name = part.get("filename")
+    if part.get("file_data") is not None:
+        return openai.file_from_data(text(part["file_data"], f"{path}.file_data"), name)
+    if part.get("file_url") is not None:
+        return FilePart(url=text(part["file_url"], f"{path}.file_url"), name=name)
+    return FilePart(file_id=text(part.get("file_id"), f"{path}.file_id"), name=name)
+
+
+def _encode_content(part: TextPart | ImagePart | FilePart | RefusalPart, role: Role) -> Json:
+    if isinstance(part, FilePart):
+        return _encode_file(part)
     if isinstance(part, TextPart):
         return {"type": "output_text" if role == "assistant" else "input_text", "text": part.text}
     if isinstance(part, RefusalPart):
@@ -152,6 +175,8 @@ def _decode_content(content: object, path: str) -> list[Part]:
                 parts.append(image_from_url(url, part.get("detail")))
             case "refusal":
                 parts.append(RefusalPart(text(part.get("refusal"), f"{here}.refusal")))
+            case "input_file":
+                parts.append(_decode_file(part, here))
             case other:
                 raise WireError(f"{here}: a part of type {other!r} can't be translated")
     return parts
@@ -234,10 +259,18 @@ def encode_content_part(part: TextPart | RefusalPart) -> Json:
     return {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
 
 
-def decode_usage(value: object) -> Usage | None:
+def decode_usage(response: Json) -> Usage | None:
+    """What an answer used; the searches that it made are among its items."""
+    value = response.get("usage")
     if not isinstance(value, dict) or "output_tokens" not in value:
         return None
     usage = cast(Json, value)
+    output: Any = response.get("output")
+    made = [
+        cast(Json, one)
+        for one in (cast("list[Any]", output) if isinstance(output, list) else ())
+        if isinstance(one, dict) and cast(Json, one).get("type") == "web_search_call"
+    ]
     inward = details(usage.get("input_tokens_details"))
     outward = details(usage.get("output_tokens_details"))
     return Usage(
@@ -246,6 +279,7 @@ def decode_usage(value: object) -> Usage | None:
         cached=count(inward.get("cached_tokens")),
         cache_write=count(inward.get("cache_write_tokens")),
         reasoning=count(outward.get("reasoning_tokens")),
+        searches=len(made),
     )
 
 
@@ -274,7 +308,7 @@ _TEXT_PLACE: Json = {"content_index": 0, "logprobs": []}
 
 class ResponsesDecoder:
     def __init__(self) -> None:
-        self.done = False
+        self.last = False
         self._indices: dict[tuple[Any, Any], int] = {}
         self._summaries: dict[int, int] = {}
         self._grown: set[int] = set()
@@ -357,9 +391,9 @@ class ResponsesDecoder:
 
     def _complete(self, response: Json) -> None:
         parts = list(decode_output(items(response.get("output"), "response.output")))
-        usage = decode_usage(response.get("usage"))
+        usage = decode_usage(response)
         self._end = End(decode_finish(response, parts), usage)
-        self.done = True
+        self.last = True
 
     def close(self) -> Iterator[Event]:
         if self._end is None:

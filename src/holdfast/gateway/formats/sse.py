@@ -48,6 +48,13 @@ class SseParser:
         self._line.append(piece)
         self._count(piece)
 
+    def whole(self, data: bytes) -> int:
+        """How many bytes at the beginning of `data` are whole events."""
+        end = data.rfind(b"\n\n") + 2
+        if end < 2:
+            end = data.rfind(b"\r\n\r\n") + 4
+        return end if end >= 4 else 0
+
     def close(self) -> Iterator[bytes]:
         """What the end of the stream completes: a last event without its blank line."""
         rest = b"".join(self._line)

@@ -18,6 +18,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable
+from typing import cast
 
 from holdfast.errors import UsageError
 from holdfast.gateway.formats.json_fields import Json, WireError, fields, items
@@ -63,6 +64,13 @@ UNTRANSLATABLE: dict[str, dict[str, tuple[object, ...]]] = {
     },
     "responses": {"top_logprobs": (0,), "max_tool_calls": ()},
     "anthropic": {"mcp_servers": ([],), "container": (), "top_k": ()},
+    "gemini": {"cachedContent": ()},
+    "gemini settings": {
+        "candidateCount": (1,), "responseLogprobs": (False,), "logprobs": (), "topK": (),
+        "frequencyPenalty": (0,), "presencePenalty": (0,), "responseModalities": (["TEXT"],),
+        "speechConfig": (), "imageConfig": (),
+    },
+    "bedrock": {"guardrailConfig": (), "promptVariables": ({},)},
 }  # fmt: skip
 """Fields of a format that change what the answer is and have no like elsewhere, with the values
 that ask for nothing. Others (a service tier, metadata) are left out without harm."""
@@ -76,6 +84,9 @@ def check_translatable(format: str, body: Json) -> None:
             raise WireError(
                 f"{name} can't be translated: only a provider of the {format} format knows it"
             )
+    settings = body.get("generationConfig")
+    if format == "gemini" and isinstance(settings, dict):
+        check_translatable("gemini settings", cast(Json, settings))
 
 
 def check_target(request: Request, format: str) -> None:
@@ -89,6 +100,28 @@ def check_target(request: Request, format: str) -> None:
 
 def _refusal(n: int, kind: object, functions: str) -> WireError:
     return WireError(f"tools[{n}]: only {functions} tools can be translated, not {kind!r}")
+
+
+_SIGNED = "__sig_"
+
+
+def with_signature(identity: str, signature: object) -> str:
+    """A call's id that carries its signature: Gemini wants it back with the call, and no client of
+    another format has a field for it."""
+    if not isinstance(signature, str) or not signature:
+        return identity
+    return identity + _SIGNED + base64.urlsafe_b64encode(signature.encode()).decode().rstrip("=")
+
+
+def without_signature(identity: str) -> tuple[str, str | None]:
+    """The id as its provider knows it, and the signature that it carries, if any."""
+    plain, mark, packed = identity.partition(_SIGNED)
+    if not mark:
+        return identity, None
+    try:
+        return plain, base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)).decode()
+    except (ValueError, binascii.Error):
+        return identity, None
 
 
 _MARK = "holdfast.1."

@@ -1,5 +1,5 @@
-"""The ASGI application: `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, `/v1/models`,
-`/v1/embeddings`, `/v1/messages/count_tokens`.
+"""The ASGI application: every format where its own clients look for it, and the endpoints beside
+conversations (`service/endpoints.py`).
 
 Plain ASGI, so that any server runs it and any application can mount it. Who may call is settled
 by virtual keys; where calls go is settled by the gateway's configuration, never by the client.
@@ -15,9 +15,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import parse_qs
 
 from holdfast import json_text
 from holdfast.durations import seconds
@@ -32,13 +34,14 @@ from holdfast.gateway.keys import KeyRing, allows
 from holdfast.gateway.model_list import list_models
 from holdfast.gateway.providers import Candidate
 from holdfast.gateway.secrets import key_hash
-from holdfast.gateway.service.http_call import (
-    ENDPOINTS,
-    FORWARDED,
+from holdfast.gateway.service.endpoints import (
+    Asked,
     Endpoint,
     EndpointCall,
-    HttpCall,
+    asked_for,
+    form_fields,
 )
+from holdfast.gateway.service.http_call import FORWARDED, HttpCall
 from holdfast.gateway.service.http_response import (
     BufferSink,
     ClientSink,
@@ -53,7 +56,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 _MAX_KEY = 255
 _LOOK_AFTER = 0.02
 MAX_BODY = 64 * 1024 * 1024
-_PATHS: dict[str, Format] = {f"/v1{format.path}": format for format in FORMATS.values()}
+_KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
 _ANYONE = VirtualKey("", "open", "", 0.0)
 _NO_RETRY = (400, 401, 402, 404, 409, 413, 422)
 
@@ -68,8 +71,10 @@ class Client:
     body: Json
     raw: bytes
     model: str
+    streams: bool
     endpoint: Endpoint | None = None
     """What is asked for, if it is no conversation."""
+    content_type: str = "application/json"
 
     @property
     def call_key(self) -> str | None:
@@ -110,6 +115,10 @@ class Client:
     def request_hash(self) -> str:
         text = json.dumps(self.body, sort_keys=True, separators=(",", ":"))
         what = self.format.name if self.endpoint is None else self.endpoint.name
+        if self.content_type != "application/json":
+            text = hashlib.blake2b(self.raw, digest_size=20).hexdigest()
+        if "model" not in self.body:
+            what = f"{what} {self.model} {self.streams}"
         return hashlib.blake2b(f"{what}\n{text}".encode(), digest_size=20).hexdigest()
 
 
@@ -235,12 +244,15 @@ class ServiceCalls:
         forward = {name: value for name, value in client.headers.items() if name in FORWARDED}
         if client.endpoint is not None:
             return EndpointCall(
-                client.endpoint, client.body, client.raw, sink, gateway.backends, forward=forward
-            )
+                client.endpoint, client.body, client.raw, sink, gateway.backends,
+                forward=forward, model=client.model, content_type=client.content_type,
+                input_bound=client.input_bound,
+            )  # fmt: skip
         return HttpCall(
             client.format, client.body, client.raw, sink, gateway.backends,
             bounds=gateway.config.bounds, forward=forward,
             keeps_content=gateway.config.keep_content, input_bound=client.input_bound,
+            model=client.model, streams=client.streams,
         )  # fmt: skip
 
     async def drain(self) -> None:
@@ -315,11 +327,19 @@ class GatewayApp:
             return
         sink = ClientSink(send)
         path = str(scope["path"]).removeprefix(str(scope.get("root_path", "")))
-        endpoint = ENDPOINTS.get(path)
-        format = FORMATS[endpoint.format] if endpoint else _PATHS.get(path, FORMATS["chat"])
+        asked = asked_for(path) if scope["method"] == "POST" else None
+        format = asked.format if asked else FORMATS["chat"]
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         try:
-            await self._route(scope["method"], path, headers, receive, sink)
+            if asked is not None and asked.format.name == "gemini" and "key" in query:
+                headers.setdefault("x-goog-api-key", query["key"][0])
+            if asked is not None and asked.needs_sse and query.get("alt") != ["sse"]:
+                raise UsageError(
+                    "streamGenerateContent is answered as server-sent events only",
+                    hint="add ?alt=sse to the address",
+                )
+            await self._route(scope["method"], path, asked, headers, receive, sink)
         except _ClientGone:
             pass
         except HoldfastError as error:
@@ -328,18 +348,20 @@ class GatewayApp:
             await _send_error(sink, format, error)
 
     async def _route(
-        self, method: str, path: str, headers: dict[str, str], receive: Receive, sink: ClientSink
+        self,
+        method: str,
+        path: str,
+        asked: Asked | None,
+        headers: dict[str, str],
+        receive: Receive,
+        sink: ClientSink,
     ) -> None:
         if path == "/healthz":
             await sink.whole(200, {"content-type": "application/json"}, b'{"ok":true}')
             return
         key = await self._key(headers)
-        if path in _PATHS and method == "POST":
-            await self._call(_PATHS[path], key, headers, receive, sink)
-        elif path in ENDPOINTS and method == "POST":
-            endpoint = ENDPOINTS[path]
-            format = FORMATS[endpoint.format]
-            await self._call(format, key, headers, receive, sink, endpoint)
+        if asked is not None:
+            await self._call(asked, key, headers, receive, sink)
         elif path == "/v1/models" and method == "GET":
             body = dumps(self._models(key))
             await sink.whole(200, {"content-type": "application/json"}, body)
@@ -358,27 +380,41 @@ class GatewayApp:
             return _ANYONE
         bearer = headers.get("authorization", "")
         secret = bearer[7:].strip() if bearer[:7].lower() == "bearer " else ""
-        return await self._ring.check(secret or headers.get("x-api-key", "").strip())
+        secret = secret or _signer(bearer)
+        given = secret or next((headers[name] for name in _KEY_HEADERS if name in headers), "")
+        return await self._ring.check(given.strip())
 
     async def _call(
         self,
-        format: Format,
+        asked: Asked,
         key: VirtualKey,
         headers: dict[str, str],
         receive: Receive,
         sink: ClientSink,
-        endpoint: Endpoint | None = None,
     ) -> None:
         raw = await _read(receive, headers)
-        body = _parse(raw)
+        kind = headers.get("content-type", "")
+        form = asked.endpoint is not None and kind.lower().startswith("multipart/form-data")
+        body = form_fields(raw, kind) if form else _parse(raw)
+        has_address = b"url" in raw
+        if asked.format.name == "gemini":
+            from holdfast.gateway.formats.gemini import in_camel_case  # loaded with the format
+
+            body, has_address = in_camel_case(body), True
         addresses.check_fields(body)
-        if not self._gateway.config.private_image_urls and b"url" in raw:
+        if has_address and not self._gateway.config.private_image_urls:
             addresses.check_body(body)
-        asked = body.get("model")
-        if not isinstance(asked, str):
+        model = asked.model if asked.model is not None else body.get("model")
+        if model is None and asked.endpoint is not None:
+            model = asked.endpoint.default_model
+        if not isinstance(model, str):
             raise UsageError("model should be a string")
-        client = Client(key, headers, format, body, raw, asked, endpoint)
-        await self.calls.serve(client, self._candidates(asked, key), receive, sink)
+        streams = bool(body.get("stream")) if asked.streams is None else asked.streams
+        client = Client(
+            key, headers, asked.format, body, raw, model, streams, asked.endpoint,
+            content_type=kind if form else "application/json",
+        )  # fmt: skip
+        await self.calls.serve(client, self._candidates(model, key), receive, sink)
 
     def _candidates(self, asked: str, key: VirtualKey) -> list[Candidate]:
         """Who may serve the model, as far as the key reaches."""
@@ -411,6 +447,16 @@ def _model(name: str, provider: str) -> Json:
         "display_name": name,
         "created_at": "1970-01-01T00:00:00Z",
     }
+
+
+_SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=([^/,\s]+)/")
+
+
+def _signer(authorization: str) -> str:
+    """The access key of a signed request: Amazon's clients send no bare key without TLS, so they
+    are given ours as the access key. The signature proves no more than the key does."""
+    found = _SIGNED.match(authorization)
+    return "" if found is None else found[1]
 
 
 class _ClientGone(Exception):
@@ -456,6 +502,8 @@ async def _send_error(sink: ClientSink, format: Format, error: HoldfastError) ->
     if wait is not None:
         headers["retry-after"] = f"{max(wait, 0):.0f}"
     # Stock clients go again by themselves; we did what could be done already.
+    if format.name == "bedrock":  # where Amazon's clients look for the kind of an error
+        headers["x-amzn-errortype"] = str(format.encode_failure(status, "", "")["__type"])
     headers["x-should-retry"] = "false" if status in _NO_RETRY or status >= 500 else "true"
     await sink.whole(status, headers, body)
 

@@ -1,40 +1,29 @@
-"""An HTTP client's call as work for the call loop: raw where formats match, else translated.
-
-Beside conversations there are endpoints (embeddings, counting a request's tokens), whose bodies go
-to a provider of the same format and come back as they are. They are calls like any other, with
-record, price, budget and key.
-"""
+"""An HTTP client's call as work for the call loop: raw where formats match, else translated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from holdfast import json_text
-from holdfast.errors import BadReply, ProviderError, UsageError
+from holdfast.errors import ProviderError, UsageError
 from holdfast.gateway.accounting import Meter
 from holdfast.gateway.canonical_json import completion_text
 from holdfast.gateway.config import Bounds
 from holdfast.gateway.exchange import Exchange
-from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.base import Format
-from holdfast.gateway.formats.json_fields import Json, WireError, count, dumps, fields
+from holdfast.gateway.formats.json_fields import Json, WireError, dumps, fields
 from holdfast.gateway.formats.translation import check_target, check_translatable
-from holdfast.gateway.input_bounds import input_bound, unbounded
 from holdfast.gateway.input_bounds import input_bound as bound_of
-from holdfast.gateway.messages import Origin, Request
+from holdfast.gateway.input_bounds import unbounded
+from holdfast.gateway.messages import Request
 from holdfast.gateway.providers import Candidate
-from holdfast.gateway.reply import Assembler, Completion, End, Event, Usage
+from holdfast.gateway.reply import Assembler, Completion, End, Event
 from holdfast.gateway.service.http_response import BufferSink, Headers, Sink, returned_headers
 from holdfast.gateway.service.passthrough import Passthrough
 from holdfast.gateway.upstream import Backends, Outgoing, StreamReader, decode
 
-_MAX_TOKENS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 FORWARDED = ("anthropic-version", "anthropic-beta", "openai-beta")
 """Headers of a client that reach a provider of its own format; no others do."""
-_THINKING = ("reasoning_effort", "reasoning", "thinking", "output_config", "thinking_config")
-"""Fields by which a client asks a model to reason."""
-STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
 class HttpCall:
@@ -51,8 +40,11 @@ class HttpCall:
         bounds: Bounds,
         forward: Headers,
         keeps_content: bool,
+        model: str,
+        streams: bool,
         input_bound: int | None = None,
     ) -> None:
+        self._model = model
         self._format, self._body, self._raw, self._sink = format, body, raw, sink
         self._backends, self._bounds = backends, bounds
         self._forward = forward
@@ -61,7 +53,7 @@ class HttpCall:
         self._declared = input_bound
         self._request: Request | None = None
         self._said: list[bytes] = []
-        self.streams = bool(body.get("stream"))
+        self.streams = streams
         self.error_sent = False
         """The provider's own error event went to the client already."""
 
@@ -79,13 +71,12 @@ class HttpCall:
 
     def size(self, candidate: Candidate) -> tuple[int, int | None]:
         body = self._body
-        given = [body[name] for name in _MAX_TOKENS if name in body]
+        given = self._format.output_limits(body)
         limits = [one for one in given if isinstance(one, int) and one is not True and one > 0]
         # Some take a limit below 1 for none: then ours is set.
         asked = max(limits) if limits and len(limits) == len(given) else None
-        copies = body.get("n")
-        if isinstance(copies, int) and copies > 1 and asked is not None:
-            asked *= copies
+        if asked is not None:
+            asked *= self._format.copies(body)
         has_picture = b"image" in self._raw
         bound = bound_of(body if has_picture else None, len(self._raw))
         if not self.is_raw(candidate):
@@ -105,7 +96,7 @@ class HttpCall:
     async def perform(
         self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
     ) -> None:
-        meter.thinks = any(self._body.get(name) for name in _THINKING)
+        meter.thinks = self._format.thinks(self._body)
         if self.is_raw(candidate):
             await self._pass(candidate, cap, key, meter)
         else:
@@ -133,17 +124,11 @@ class HttpCall:
     def _raw_body(self, candidate: Candidate, cap: int | None) -> tuple[bytes, bool]:
         """The bytes to send: the client's own unless something must change."""
         changed: Json = {}
-        if self._body.get("model") != candidate.model:
+        if "model" in self._body and self._body["model"] != candidate.model:
             changed["model"] = candidate.model
         quirks, hide_usage = candidate.provider.quirks, False
         if cap is not None:
-            name = {"chat": quirks.max_tokens_field, "responses": "max_output_tokens"}.get(
-                self._format.name, "max_tokens"
-            )
-            copies = self._body.get("n")
-            each = max(cap // max(copies if isinstance(copies, int) else 1, 1), 1)
-            named = [one for one in _MAX_TOKENS if one in self._body]
-            changed |= dict.fromkeys((name, *named), each)
+            changed |= self._format.limited(self._body, cap, quirks)
         if self._format.name == "chat" and self.streams and quirks.stream_usage:
             options = fields(self._body.get("stream_options") or {}, "stream_options")
             if not options.get("include_usage"):
@@ -203,7 +188,8 @@ class HttpCall:
         if self._request is None:
             try:
                 check_translatable(self._format.name, self._body)
-                self._request = self._format.decode_request(self._body)
+                named = {"model": self._model, "stream": self.streams}
+                self._request = self._format.decode_request({**self._body, **named})
             except WireError as error:
                 raise UsageError(str(error)) from error
         return self._request
@@ -217,7 +203,8 @@ class HttpCall:
             return
         meter.emit()
         if not self._sink.started:
-            await self._sink.start(200, {**STREAM_HEADERS, **headers, **self._headers})
+            kind = {"content-type": _stream_type(self._format), "cache-control": "no-cache"}
+            await self._sink.start(200, {**kind, **headers, **self._headers})
         if self._keeps_content:
             self._said.append(data)
         await self._sink.write(data, last=last)
@@ -242,117 +229,13 @@ class HttpCall:
         return self._sink.packed() if isinstance(self._sink, BufferSink) else None
 
 
+def _stream_type(format: Format) -> str:
+    kind = format.stream_type
+    return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+
+
 def _assembled(said: bytes, format: Format, bounds: Bounds) -> Completion:
     reader, assembler = StreamReader("the provider", format, bounds.reply), Assembler()
     for event in (*reader.feed(said), *reader.close()):
         assembler.add(event)
     return assembler.completion()
-
-
-_KEPT = 16384
-"""Bytes of an answer that are kept for the inspector: vectors are not worth their room."""
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """An endpoint of providers that speak one of our formats."""
-
-    name: str
-    """As calls are recorded: their `format`."""
-    path: str
-    format: Origin
-    free: bool
-    """Nobody bills for it."""
-
-
-ENDPOINTS = {
-    "/v1/embeddings": Endpoint("embeddings", "/embeddings", "chat", free=False),
-    "/v1/messages/count_tokens": Endpoint(
-        "count_tokens", "/messages/count_tokens", "anthropic", free=True
-    ),
-}
-
-
-class EndpointCall:
-    """One client's call of an endpoint, as work for the call loop."""
-
-    streams = error_sent = False
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        body: Json,
-        raw: bytes,
-        sink: Sink,
-        backends: Backends,
-        *,
-        forward: Headers,
-    ) -> None:
-        self._endpoint, self._body, self._raw = endpoint, body, raw
-        self._sink, self._backends, self._forward = sink, backends, forward
-        self._headers: Headers = {}
-        self._said = b""
-        self._format: Format = FORMATS[endpoint.format]
-
-    def begin(self, call_id: str) -> None:
-        self._headers["x-holdfast-call"] = call_id
-
-    def check(self, candidates: Sequence[Candidate]) -> None:
-        """Refuse what none of them has."""
-        for candidate in candidates:
-            provider = candidate.provider
-            if provider.kind != "http" or self._endpoint.format not in provider.formats:
-                raise UsageError(
-                    f"{provider.name} has no {self._endpoint.name}",
-                    hint=f"name a model of a provider that speaks {self._endpoint.format}",
-                )
-
-    def size(self, candidate: Candidate) -> tuple[int, int | None]:
-        return (0 if self._endpoint.free else input_bound(None, len(self._raw))), 0
-
-    def unbounded(self, candidate: Candidate) -> str | None:
-        return None
-
-    async def perform(
-        self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
-    ) -> None:
-        body, provider = self._raw, candidate.provider
-        if self._body.get("model") != candidate.model:
-            body = dumps({**self._body, "model": candidate.model})
-        out = Outgoing(
-            provider, candidate.model, self._endpoint.format, body, False, key, self._forward,
-            path=self._endpoint.path,
-        )  # fmt: skip
-        upstream = self._backends.upstream
-        async with upstream.open(out, meter) as exchange:
-            await upstream.check(exchange, out, self._format)
-            said = await exchange.read()
-            headers = returned_headers(exchange.headers)
-        self._note(provider.name, said, meter)
-        meter.emit()
-        head = {"content-type": "application/json", "content-length": str(len(said))}
-        await self._sink.start(200, {**head, **headers, **self._headers})
-        self._said = said
-        await self._sink.write(said, last=True)
-
-    def _note(self, provider: str, said: bytes, meter: Meter) -> None:
-        """Keep account of what the answer says of itself; raises BadReply if it is none."""
-        try:
-            answer = fields(json_text.load(said))
-            usage = fields(answer.get("usage") or {}, "usage")
-            tokens = count(usage.get("prompt_tokens"))
-        except (ValueError, RecursionError, WireError) as error:
-            raise BadReply(f"{provider}'s reply is not usable: {error}", bought=True) from error
-        if self._endpoint.free:
-            meter.usage, meter.free = Usage(), True
-        elif tokens:
-            meter.usage = Usage(input=tokens)
-        model = answer.get("model")
-        meter.model = model if isinstance(model, str) and model else meter.model
-        meter.finish = "stop"
-
-    def reply(self) -> str | None:
-        return self._said.decode("utf-8", "replace") if len(self._said) <= _KEPT else None
-
-    def replay(self) -> bytes | None:
-        return self._sink.packed() if isinstance(self._sink, BufferSink) else None

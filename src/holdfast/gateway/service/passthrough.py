@@ -18,7 +18,6 @@ from holdfast.gateway.formats.base import Failure, StreamFailure
 from holdfast.gateway.formats.chat_messages import content_pieces, decode_finish
 from holdfast.gateway.formats.json_fields import Json, WireError, fields, items
 from holdfast.gateway.formats.responses_items import decode_finish as responses_finish
-from holdfast.gateway.formats.sse import SseParser
 from holdfast.gateway.messages import Origin
 from holdfast.gateway.upstream import mid_stream
 
@@ -31,7 +30,8 @@ class Passthrough:
     ) -> None:
         self._format: Origin = format
         self._provider, self._meter, self._max = provider, meter, max_event
-        self._parser = SseParser(max_event)
+        self._parser = FORMATS[format].framing(max_event)
+        self._decoder = FORMATS[format].decoder() if format in ("gemini", "bedrock") else None
         self._rest = b""
         self._hide = hide_usage
         self._usage: Json = {}
@@ -44,18 +44,18 @@ class Passthrough:
     def feed(self, chunk: bytes) -> bytes:
         """The whole events there are now, to be handed on; raises for one that is no good."""
         data = self._rest + chunk
-        end = data.rfind(b"\n\n") + 2
-        if end < 2:
-            end = data.rfind(b"\r\n\r\n") + 4
-        if end < 4:
-            end = 0
+        try:
+            end = self._parser.whole(data)
+        except WireError as error:
+            raise self._bad(f"can't be read: {error}") from error
         self._rest = data[end:]
         if len(self._rest) > self._max:
             raise self._bad(f"has an event of over {self._max} bytes")
         events = data[:end]
         hidden = False
         try:
-            events.decode("utf-8")
+            if self._format != "bedrock":  # whose frames are binary, and have checksums
+                events.decode("utf-8")
             for one in self._parser.feed(events):
                 hidden = self._event(one) or hidden
         except UnicodeDecodeError as error:
@@ -89,7 +89,18 @@ class Passthrough:
                 self._anthropic(event)
             case "responses":
                 self._responses(event)
+            case _:
+                self._decoded(event)
         return False
+
+    def _decoded(self, event: Json) -> None:
+        assert self._decoder is not None
+        try:
+            for one in self._decoder.feed(event):
+                self._meter.note(one)
+        except StreamFailure as failure:
+            raise mid_stream(self._provider, failure) from failure
+        self.whole = self._decoder.last
 
     def _said(self, text: object) -> None:
         if isinstance(text, str) and text:
@@ -177,6 +188,15 @@ class Passthrough:
 
     def close(self) -> None:
         """The stream has ended; raises BadReply if the answer is not whole."""
+        if self._decoder is not None:
+            try:
+                for one in self._decoder.close():
+                    self._meter.note(one)
+            except WireError as error:
+                raise self._bad(f"was cut: {error}") from error
+            if self._rest.strip():
+                raise self._bad("was cut within an event")
+            return
         if not self.whole and not (self._format == "chat" and self._finished):
             raise self._bad("was cut")
 
