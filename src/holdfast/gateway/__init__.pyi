@@ -13,8 +13,10 @@ from holdfast.gateway.config import Budget as Budget, GatewayConfig as GatewayCo
 from holdfast.gateway.gateway import Gateway as Gateway
 from holdfast.gateway.keys import create_key as create_key
 from holdfast.gateway.messages import (
+    FilePart as FilePart,
     ImagePart as ImagePart,
     Message as Message,
+    ProviderTool as ProviderTool,
     ReasoningPart as ReasoningPart,
     RefusalPart as RefusalPart,
     TextPart as TextPart,
