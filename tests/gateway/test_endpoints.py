@@ -133,3 +133,116 @@ def test_one_model_can_be_asked_for(fake: FakeProvider) -> None:
 def test_embeddings_have_a_price_without_one_for_output() -> None:
     prices = PriceBook({}).find(KNOWN["openai"], "text-embedding-3-small")
     assert prices is not None and prices.rates.input > 0 == prices.rates.output
+
+
+# --- pictures, sound, judgements ------------------------------------------------------------------
+
+
+@pytest.fixture
+def openai_service(fake: FakeProvider) -> Iterator[Service]:
+    def make() -> Any:
+        return make_gateway(
+            providers={"openai": {"base_url": fake.url}}, environ={"OPENAI_API_KEY": "k"}
+        )
+
+    with Service(make) as served:
+        yield served
+
+
+def test_pictures_sound_and_judgements_pass_through_with_their_price(
+    fake: FakeProvider, openai_service: Service
+) -> None:
+    served = openai_service
+    with openai.OpenAI(base_url=served.url, api_key=served.secret, max_retries=0) as client:
+        judged = client.moderations.create(input="hello")
+        assert not judged.results[0].flagged
+        drawn = client.images.generate(model="openai/gpt-image-1", prompt="a cat", n=2)
+        assert drawn.data is not None and len(drawn.data) == 2
+        edited = client.images.edit(
+            model="openai/gpt-image-1", image=("c.png", b"png bytes"), prompt="a hat"
+        )
+        assert edited.data is not None
+        spoken = client.audio.speech.create(model="openai/tts-1", voice="alloy", input="hello you")
+        assert spoken.read() == b"ID3hello you"
+        sound = ("a.wav", b"RIFF\r\n--x\r\n\0binary")
+        heard = client.audio.transcriptions.create(model="openai/whisper-1", file=sound)
+        assert heard.text == "hello"
+    assert [one.body.get("model") for one in fake.received] == [
+        "omni-moderation-latest", "gpt-image-1", "gpt-image-1", "tts-1", "whisper-1",
+    ] or fake.received[0].body.get("model") is None  # fmt: skip
+    assert fake.received[2].body["prompt"] == "a hat"
+    found = list(reversed(calls(served)))
+    assert [call.start.format for call in found] == [
+        "moderations", "images", "images", "speech", "transcriptions",
+    ]  # fmt: skip
+    assert all(call.status == "completed" for call in found)
+    costs = [Decimal(call.end.cost) / NANO for call in found]
+    picture = (10 * Decimal(5) + 100 * Decimal(40)) / 10**6
+    letters, seconds = 9 * Decimal(15) / 10**6, 90 * Decimal("0.36") / 3600
+    assert costs == [0, picture, picture, letters, seconds]
+
+
+def test_what_nothing_bounds_is_refused_under_a_budget(fake: FakeProvider) -> None:
+    config: Any = {"budgets": [{"per": "day", "tokens": 100_000}]}
+    with service(fake, **config) as served:
+        with openai.OpenAI(base_url=served.url, api_key=served.secret, max_retries=0) as client:
+            with pytest.raises(openai.APIStatusError, match="nothing bounds"):
+                client.images.generate(model="fake-chat/m", prompt="a cat")
+            client.images.generate(
+                model="fake-chat/m",
+                prompt="a cat",
+                extra_headers={"x-holdfast-input-bound": "5000"},
+            )
+    assert fake.hits == 1
+
+
+def test_a_broken_form_is_refused(fake: FakeProvider) -> None:
+    import httpx2
+
+    with service(fake) as served:
+        headers = {"Authorization": f"Bearer {served.secret}"}
+        for kind, body in (
+            ("multipart/form-data", b"x"),
+            ("multipart/form-data; boundary=b", b"no boundary here"),
+            ("multipart/form-data; boundary=b", b"--b\r\nContent-Disposition: form-data"),
+            ("multipart/form-data; boundary=b", b"--b\r\n\r\nx\r\n--b--"),
+        ):
+            said = httpx2.post(f"{served.url}/audio/transcriptions", content=body,
+                               headers={**headers, "Content-Type": kind})  # fmt: skip
+            assert said.status_code == 400, body
+    assert fake.hits == 0
+
+
+def test_azures_own_client_finds_us_where_it_looks() -> None:
+    with FakeProvider(lambda request: f"from {request.model}") as fake:
+        with service(fake) as served:
+            with openai.AzureOpenAI(
+                azure_endpoint=served.anthropic_url, api_key=served.secret, max_retries=0,
+                api_version="2024-10-21",
+            ) as client:  # fmt: skip
+                messages: Any = [{"role": "user", "content": "x"}]
+                said = client.chat.completions.create(model="fake-chat/gpt", messages=messages)
+                assert said.choices[0].message.content == "from gpt"
+                pieces = client.chat.completions.create(
+                    model="fake-chat/gpt", messages=messages, stream=True
+                )
+                words = [c.choices[0].delta.content or "" for c in pieces if c.choices]
+                assert "".join(words) == "from gpt"
+
+
+async def test_azure_is_asked_by_deployment_where_a_version_is_set() -> None:
+    from holdfast.gateway.calls import generate_text
+
+    root = "https://r.openai.azure.com"
+    newer = make_gateway(environ={"AZURE_OPENAI_ENDPOINT": root, "AZURE_OPENAI_API_KEY": "k"})
+    assert newer.providers["azure"].base_url == f"{root}/openai/v1"
+    with FakeProvider(["hello"]) as fake:
+        older = make_gateway(environ={
+            "AZURE_OPENAI_ENDPOINT": f"http://127.0.0.1:{fake.port}", "AZURE_OPENAI_AD_TOKEN": "t",
+            "OPENAI_API_VERSION": "2024-10-21",
+        })  # fmt: skip
+        said = await generate_text("azure/my-deployment", prompt="x", gateway=older)
+        assert said.text == "hello"
+        assert fake.received[0].headers["Authorization"] == "Bearer t"
+        await older.close()
+    await newer.close()

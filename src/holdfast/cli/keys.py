@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.cli import output
 from holdfast.errors import NotFound, UsageError
-from holdfast.records.calls import VirtualKey
+from holdfast.records.calls import SpendLimit, VirtualKey
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -25,13 +25,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--tokens", type=int, help="hard limit in tokens")
     create.add_argument("--run", help="count its calls against this run")
     create.add_argument("--tag", action="append", default=[])
+    create.add_argument("--user", help="whose it is: counted against that user's budget too")
+    create.add_argument("--team", help="the team's, likewise")
     create.set_defaults(handler=run_create)
     listing = verbs.add_parser("list", help="the keys and what they spent")
     listing.set_defaults(handler=run_list)
     revoke = verbs.add_parser("revoke", help="make a key useless, at once")
     revoke.add_argument("id")
     revoke.set_defaults(handler=run_revoke)
-    for verb in (create, listing, revoke):
+    limit = verbs.add_parser("limit", help="a hard limit for a user, a team, a key or a tag")
+    limit.add_argument("scope", help="such as team:search, user:ann, key:key_…, tag:nightly")
+    limit.add_argument("--usd", help="in US dollars")
+    limit.add_argument("--tokens", type=int, help="in tokens; without both the limit is lifted")
+    limit.set_defaults(handler=run_limit)
+    for verb in (create, listing, revoke, limit):
         verb.add_argument("--json", action="store_true")
 
 
@@ -48,6 +55,8 @@ def run_create(options: argparse.Namespace) -> int:
             tokens=options.tokens,
             run_id=options.run,
             tags=options.tag,
+            user=options.user,
+            team=options.team,
         )
         if options.json:
             output.show_json({**_shown(public(made.key)), "secret": made.secret})
@@ -90,6 +99,26 @@ def run_revoke(options: argparse.Namespace) -> int:
             output.show_json({"id": options.id, "revoked": True})
         else:
             output.note(f"{options.id} is revoked")
+        return 0
+
+    return _with_ledger(work)
+
+
+def run_limit(options: argparse.Namespace) -> int:
+    kind, _, name = options.scope.partition(":")
+    if kind not in ("user", "team", "key", "tag") or not name:
+        raise UsageError(f"{options.scope!r} is no scope", hint="such as team:search")
+
+    async def work(ledger: Any) -> int:
+        usd = _amount(options.usd)
+        nano = None if usd is None else int(usd * 10**9)
+        await ledger.set_limit(SpendLimit(options.scope, nano, options.tokens))
+        spend = await ledger.spend(options.scope)
+        if options.json:
+            shown = {"scope": options.scope, "usd": options.usd, "tokens": options.tokens}
+            output.show_json({**shown, "spent_usd": str(Decimal(spend.usd) / 10**9)})
+        else:
+            output.note(f"{options.scope} has spent ${Decimal(spend.usd) / 10**9:f} so far")
         return 0
 
     return _with_ledger(work)

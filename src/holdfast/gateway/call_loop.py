@@ -15,7 +15,7 @@ import asyncio
 import random
 import time
 from asyncio import FIRST_COMPLETED
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, ParamSpec, Protocol
 
@@ -136,6 +136,12 @@ class Work(Protocol):
         ...
 
 
+class Quickness(Protocol):
+    """Takes note of how quickly a model answered."""
+
+    def note(self, candidate: Candidate, seconds: float) -> None: ...
+
+
 class CallLoop:
     """Makes calls; holds the state of each provider."""
 
@@ -144,6 +150,10 @@ class CallLoop:
     ) -> None:
         self._config, self._ledger, self._prices = config, ledger, prices
         self._redact = redact
+        self.ended: Callable[[CallStart, CallEnd], Awaitable[None]] | None = None
+        """Who wants to know of each call that has ended, once it is on record."""
+        self.quickness: Quickness | None = None
+        """Who wants to know how quick each model was."""
         self._circuits: dict[str, Circuit] = {}
         self._paces: dict[str, RateLimit] = {}
 
@@ -190,7 +200,10 @@ class CallLoop:
         try:
             await self._try_all(candidates, work, account, call.sent_key)
         except (ProviderError, BudgetExceeded) as error:
-            await self._ledger.finish(start.id, _settled(account, account.failed, error))
+            failed = _settled(account, account.failed, error)
+            await self._ledger.finish(start.id, failed)
+            if self.ended is not None:
+                await self.ended(start, failed)
             raise
         except BaseException as error:
             # Cancelled, or a fault of ours: recorded without waiting, which can't be cut again.
@@ -202,6 +215,8 @@ class CallLoop:
             await self._ledger.finish(start.id, end, durable=durable)
         else:
             self._ledger.finish_soon(start.id, end)
+        if self.ended is not None:
+            await self.ended(start, end)
         return end
 
     def _kept(
@@ -258,8 +273,10 @@ class CallLoop:
         for number, candidate in enumerate(candidates):
             # The same key for the same bytes; a fallback sends other bytes under another key.
             sent_key = None if key is None else (key if number == 0 else f"{key}-{number}")
+            # With another key at hand a limited one is not waited for.
+            other_key = number < last and candidates[number + 1].ref == candidate.ref
             try:
-                await self._try_one(candidate, work, account, sent_key)
+                await self._try_one(candidate, work, account, sent_key, once=other_key)
             except ProviderError as error:
                 if account.meter.emitted or number == last or not error.falls_back:
                     raise
@@ -317,7 +334,13 @@ class CallLoop:
         return asyncio.create_task(self._in_turn(candidates, work, branch, key)), branch
 
     async def _try_one(
-        self, candidate: Candidate, work: Work, account: Account, key: str | None
+        self,
+        candidate: Candidate,
+        work: Work,
+        account: Account,
+        key: str | None,
+        *,
+        once: bool = False,
     ) -> None:
         """One provider, again where nothing was bought."""
         retries = self._config.retries
@@ -342,7 +365,7 @@ class CallLoop:
                 error.args = (error.message,)
                 _judge(circuit, error)
                 account.attempt_failed(error)
-                wait = _wait(error, number, retries)
+                wait = None if once else _wait(error, number, retries)
                 if wait is None or account.meter.emitted:
                     raise
                 await asyncio.sleep(wait)
@@ -353,6 +376,11 @@ class CallLoop:
                 circuit.succeeded()
                 account.attempt_succeeded()
                 pace.settle(taken, account.usage.total)
+                if self.quickness is not None:
+                    meter = account.meter
+                    self.quickness.note(
+                        candidate, meter.first_token or time.perf_counter() - meter.started
+                    )
                 return
 
     async def _hold(

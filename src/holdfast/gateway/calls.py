@@ -116,10 +116,13 @@ class Options(TypedDict, total=False):
     input_bound: int
     """No more input tokens than these, where `extra` makes a provider read what is not in the
     request; budgets ask for it."""
+    cache: bool
+    """Give the answer that an equal request got before, if it is still kept; on record as that
+    call. Off unless asked for."""
     gateway: Gateway
 
 
-_BESIDE = frozenset(("gateway", "tags", "budget_wait", "input_bound"))
+_BESIDE = frozenset(("gateway", "tags", "budget_wait", "input_bound", "cache"))
 """Options that are no part of the request."""
 _default: Gateway | None = None
 _of_stores: dict[str, Gateway] = {}
@@ -201,7 +204,7 @@ async def perform(request: Request, options: Options) -> Reply:
     tags = (*_tags.get(), *options.get("tags", ()))
     durable = interceptor()
     if durable is not None:
-        for option in ("budget_wait", "input_bound"):
+        for option in ("budget_wait", "input_bound", "cache"):
             if option in options:
                 raise UsageError(
                     f"{option} is for calls in steps and outside of workflows",
@@ -215,6 +218,7 @@ async def perform(request: Request, options: Options) -> Reply:
         tags=tags,
         budget_wait=_budget_wait(options),
         input_bound=options.get("input_bound"),
+        cache=options.get("cache", False),
     )
 
 
@@ -256,6 +260,7 @@ def stream_text(
             on_event=on_event,
             budget_wait=_budget_wait(options),
             input_bound=options.get("input_bound"),
+            cache=options.get("cache", False),
         )
 
     return ReplyStream(start)

@@ -79,18 +79,41 @@ class ModelPrice:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A hard limit: per run, workflow, tag, key or day; for one `name` or each."""
+    """A hard limit: per run, workflow, tag, key, user, team or day; for one `name` or each."""
 
-    per: Literal["run", "workflow", "tag", "key", "day"]
+    per: Literal["run", "workflow", "tag", "key", "user", "team", "day"]
     usd: Decimal | None = None
     tokens: int | None = None
     name: str | None = None
     """Which one; None limits each of them."""
     period: Literal["ever", "day"] = "ever"
+    warn_at: Decimal | None = None
+    """The part of it (0.8) at which a warning is given, once."""
 
     def __post_init__(self) -> None:
         if self.usd is None and self.tokens is None:
             raise ConfigError("a budget needs usd or tokens")
+        if self.warn_at is not None and not 0 < self.warn_at <= 1:
+            raise ConfigError("warn_at is a part of the budget: more than 0, at most 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A name for several models, and which of them is asked first; the others are its fallbacks."""
+
+    models: tuple[str, ...]
+    by: Literal["weight", "latency"] = "weight"
+    """`weight`: by chance, in proportion to `weights`; `latency`: the quickest of late."""
+    weights: tuple[float, ...] = ()
+    """One for each model; none: all alike."""
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise ConfigError("a route needs models")
+        if self.weights and (
+            len(self.weights) != len(self.models) or min(self.weights) < 0 or not any(self.weights)
+        ):
+            raise ConfigError("a route needs one weight for each of its models, not all of them 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +123,8 @@ class ProviderConfig:
     base_url: str | None = None
     formats: tuple[Origin, ...] | None = None
     key_env: str | None = None
+    key_envs: tuple[str, ...] = ()
+    """Variables of several keys, used in turn; one that is refused or limited leads to the next."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
     rpm: int | None = None
     """Requests per minute; more wait."""
@@ -118,6 +143,8 @@ class GatewayConfig:
 
     aliases: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     """Name to model, or to models in the order to try them."""
+    routes: dict[str, Route] = field(default_factory=dict[str, Route])
+    """Name to models that share its calls."""
     steps: dict[str, str] = field(default_factory=dict[str, str])
     """Step name to the model its calls use, whatever the code says."""
     fallbacks: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
@@ -143,6 +170,8 @@ class GatewayConfig:
     """Keep prompts and replies (redacted) for the inspector."""
     redact: tuple[str, ...] = ()
     """Regular expressions of secrets, beside the built-in ones."""
+    alerts_url: str | None = None
+    """Where warnings of budgets are posted as JSON."""
     on_unknown: Literal["refuse", "again"] = "refuse"
     """What to do about an earlier call with the same key whose outcome is unknown."""
     replays_for: float = field(default=86400.0, metadata=DURATION)

@@ -8,9 +8,10 @@ loop: a canonical request, a canonical answer.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ from holdfast.gateway.call_loop import Call, CallLoop
 from holdfast.gateway.canonical_json import completion_from_text, completion_text, request_text
 from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.formats.json_fields import dumps
+from holdfast.gateway.hooks import Alert, Alerts, Hook
 from holdfast.gateway.input_bounds import HIDDEN, unbounded
 from holdfast.gateway.input_bounds import input_bound as bound_of
 from holdfast.gateway.messages import FilePart, Request
@@ -123,6 +125,7 @@ def _has_file(request: Request) -> bool:
     return any(isinstance(part, FilePart) for message in request.messages for part in message.parts)
 
 
+_log = logging.getLogger("holdfast.gateway")
 _STEPS_REMEMBERED = 4096
 
 
@@ -138,6 +141,7 @@ class Gateway:
         *,
         ledger: Ledger | None = None,
         environ: Mapping[str, str] | None = None,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         environ = os.environ if environ is None else environ
         self.config = config or GatewayConfig.load(environ)
@@ -147,10 +151,16 @@ class Gateway:
         self.ledger: Ledger = ledger or opener.ledger(
             _store_path(environ), replays_for=self.config.replays_for
         )
-        keys = [provider.key for provider in self.providers.values() if provider.key]
+        held = self.providers.values()
+        keys = [key for one in held for key in (one.key, *one.keys) if key]
         self.redact = Redactor(keys, self.config.redact)
         self.backends = Backends(self.config, environ)
         self.loop = CallLoop(self.config, self.ledger, self.prices, self.redact)
+        self.loop.quickness = self.routes
+        self.hooks = tuple(hooks)
+        if self.hooks or any(budget.warn_at is not None for budget in self.config.budgets):
+            self.loop.ended = self.ended
+        self.alerts = Alerts(self.config, self.ledger, self.backends.client, self._alerted)
         self._seen: OrderedDict[int, tuple[CurrentStep, Counter[str]]] = OrderedDict()
 
     async def call(
@@ -162,8 +172,14 @@ class Gateway:
         on_event: OnEvent | None = None,
         budget_wait: float | None = None,
         input_bound: int | None = None,
+        cache: bool = False,
     ) -> Reply:
-        """Make one call; with `on_event` its events are handed on as they come."""
+        """Make one call; with `on_event` its events are handed on as they come.
+
+        With `cache` an equal request's earlier answer is given, as long as replies are kept.
+        """
+        for hook in self.hooks:
+            request = await hook.before(request, tags)
         step = current_step()
         model = self.config.steps.get(step.step, request.model) if step else request.model
         candidates = self.routes.candidates(model)
@@ -171,19 +187,35 @@ class Gateway:
             addresses.check_messages(request.messages)
         asked = request_text(request)
         digest = hashlib.blake2b(asked.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
-        if key is None and step is not None:
+        if cache:
+            key = f"cache:{model}:{digest}"
+        elif key is None and step is not None:
             key = self._step_key(step, digest)
         work = LibraryCall(request, self.backends, on_event=on_event, input_bound=input_bound)
         call = Call(
             model, "holdfast", candidates, digest,
             prompt=self.redact(asked) if self.config.keep_content else None,
-            key=key, sent_key=key, step=step, tags=tags, budget_wait=budget_wait,
+            key=key, sent_key=None if cache else key, step=step, tags=tags,
+            budget_wait=budget_wait, on_unknown="again" if cache else None,
         )  # fmt: skip
         made = await self.loop.make(call, work)
         if made.replay is not None:
             return _reply(made.start, made.end, completion_from_text(made.replay), replayed=True)
         assert work.completion is not None
         return _reply(made.start, made.end, work.completion)
+
+    async def ended(self, start: CallStart, end: CallEnd) -> None:
+        """A call has ended and is on record: tell the hooks, and warn of what it brought near."""
+        for hook in self.hooks:
+            try:
+                await hook.after(start, end)
+            except Exception:  # noqa: BLE001  the answer is paid for, and its caller gets it
+                _log.exception("a hook failed after call %s", start.id)
+        self.alerts.look(start)
+
+    async def _alerted(self, alert: Alert) -> None:
+        for hook in self.hooks:
+            await hook.alerted(alert)
 
     def _step_key(self, step: CurrentStep, digest: str) -> str:
         """The call's key: its step and attempt, what is asked, and how often it was asked before.
@@ -202,7 +234,8 @@ class Gateway:
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=20).hexdigest()
 
     async def close(self) -> None:
-        """Close connections and the ledger."""
+        """Close connections and the ledger, after the warnings that are on their way."""
+        await self.alerts.drain()
         await self.backends.client.close()
         self.ledger.close()
 

@@ -45,8 +45,14 @@ async def create_key(
     tokens: int | None = None,
     run_id: str | None = None,
     tags: Sequence[str] = (),
+    user: str | None = None,
+    team: str | None = None,
 ) -> NewKey:
-    """Make a key; `models` are patterns such as `anthropic/*`, none means every model."""
+    """Make a key; `models` are patterns such as `anthropic/*`, none means every model.
+
+    What it spends counts against its `user` and `team` as well, who may have budgets of their own.
+    """
+    owners = [f"{kind}:{name}" for kind, name in (("user", user), ("team", team)) if name]
     secret, now = PREFIX + new_token(), time.time()
     key = VirtualKey(
         id=new_id("key"),
@@ -56,7 +62,7 @@ async def create_key(
         expires_at=None if expires_in is None else now + seconds(expires_in),
         models=tuple(models),
         run_id=run_id,
-        tags=tuple(tags),
+        tags=(*tags, *owners),
     )
     await ledger.add_key(key)
     if usd is not None or tokens is not None:

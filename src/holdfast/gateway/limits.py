@@ -20,9 +20,12 @@ from holdfast.gateway.providers import Provider
 from holdfast.records.calls import NANO, CallStart, SpendLimit
 from holdfast.store.ledger import Ledger, Rate
 
+ABOVE_KEYS = ("user", "team")
+"""Whom keys belong to, as tags say it (`team:search`): each has a scope of its own."""
+
 
 def scopes_of(start: CallStart, budgets: Sequence[Budget]) -> list[str]:
-    """Every scope the call counts against: `day:…`, `run:…`, `workflow:…`, `tag:…`, `key:…`."""
+    """Every scope the call counts against: `day:…`, `run:…`, `tag:…`, `key:…`, `team:…`."""
     day = _date(int(start.started_at // 86400))
     scopes = [f"day:{day}"]
     if not (start.run_id or start.workflow or start.tags or start.api_key):
@@ -62,7 +65,9 @@ def _named(start: CallStart) -> list[tuple[str, str]]:
         named.append(("run", start.run_id))
     if start.workflow:
         named.append(("workflow", start.workflow))
-    named.extend(("tag", tag) for tag in start.tags)
+    for tag in start.tags:
+        kind, _, name = tag.partition(":")
+        named.append((kind, name) if kind in ABOVE_KEYS and name else ("tag", tag))
     if start.api_key:
         named.append(("key", start.api_key))
     return named

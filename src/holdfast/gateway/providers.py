@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +19,7 @@ from holdfast.gateway.cloud_settings import (
     google_project,
     google_source,
 )
-from holdfast.gateway.config import GatewayConfig, ProviderConfig
+from holdfast.gateway.config import GatewayConfig, ProviderConfig, Route
 from holdfast.gateway.formats.base import Quirks
 from holdfast.gateway.messages import Origin
 
@@ -55,6 +57,8 @@ class Provider:
     """Bare model names that are this provider's: `claude-…`."""
     key: str | None = field(default=None, repr=False)
     """The key's value, once resolved; never shown."""
+    keys: tuple[str, ...] = field(default=(), repr=False)
+    """Where there are several: all of them, used in turn."""
     aws_keys: AwsKeys | None = field(default=None, repr=False)
 
 
@@ -166,15 +170,18 @@ def _resolve(known: Provider, given: ProviderConfig | None, environ: Mapping[str
         provider = replace(
             known,
             formats=given.formats or known.formats,
-            key_env=(given.key_env,) if given.key_env else known.key_env,
-            needs_key=known.needs_key or bool(given.key_env),
+            key_env=(given.key_env,) if given.key_env else given.key_envs or known.key_env,
+            needs_key=known.needs_key or bool(given.key_env or given.key_envs),
             rpm=given.rpm,
             tpm=given.tpm,
             free=known.free if given.free is None else given.free,
             quirks=replace(quirks, headers={**quirks.headers, **given.headers}),
         )
-    named = next((name for name in provider.key_env if environ.get(name)), None)
-    provider = replace(provider, key=environ[named] if named else None)
+    held = [name for name in provider.key_env if environ.get(name)]
+    named = held[0] if held else None
+    several = given is not None and len(given.key_envs) > 1 and not given.key_env
+    keys = tuple(environ[name] for name in held) if several else ()
+    provider = replace(provider, key=environ[named] if named else None, keys=keys)
     if known.name == "azure":
         provider = _azure(provider, named, environ)
     elif known.name == "google" and base and base.endswith("/openai"):
@@ -283,15 +290,77 @@ class Candidate:
         return f"{self.provider.name}/{self.model}"
 
 
+_SHARE, _EXPLORE = 0.3, 20
+"""How much the latest answer counts in the average, and how seldom another model is tried."""
+
+
 class Routes:
-    """Resolves model names."""
+    """Resolves model names; remembers how quick each model was of late."""
 
     def __init__(self, config: GatewayConfig, providers: Mapping[str, Provider]) -> None:
         self._config, self._providers = config, providers
         self._found: dict[str, list[Candidate]] = {}
+        self._seconds: dict[str, float] = {}
+        self._turns = itertools.count()
+        self._keyed: dict[tuple[str, str], Provider] = {}
+        self._chance = random.Random()  # noqa: S311  no secret depends on it
 
     def candidates(self, name: str) -> list[Candidate]:
         """Who may serve `name`, in the order to try; raises UnknownModel if nobody can."""
+        found = self._fixed(name)
+        route = self._config.routes.get(name)
+        if route is not None and len(found) > 1:
+            found = self._ordered(route, found)
+        if any(candidate.provider.keys for candidate in found):
+            found = self._by_key(found)
+        return found
+
+    def note(self, candidate: Candidate, seconds: float) -> None:
+        """A model answered, so quickly."""
+        before = self._seconds.get(candidate.ref, seconds)
+        self._seconds[candidate.ref] = before + _SHARE * (seconds - before)
+        if len(self._seconds) > _REMEMBERED:
+            self._seconds.pop(next(iter(self._seconds)))
+
+    def _ordered(self, route: Route, found: list[Candidate]) -> list[Candidate]:
+        """The candidates of a route, that which is asked first in front."""
+        if route.by == "latency":
+            if next(self._turns) % _EXPLORE == _EXPLORE - 1:
+                first = self._chance.choice(found)  # or one that was slow once stays unasked
+                return [first, *(one for one in found if one is not first)]
+            return sorted(found, key=lambda one: self._seconds.get(one.ref, 0.0))
+        weights = dict(zip(route.models, route.weights or (1.0,) * len(route.models), strict=True))
+        left, ordered = list(found), list[Candidate]()
+        while left:
+            heavy = [max(weights.get(one.ref, 0.0), 1e-9) for one in left]
+            [chosen] = self._chance.choices(left, heavy)
+            left.remove(chosen)
+            ordered.append(chosen)
+        return ordered
+
+    def _by_key(self, found: list[Candidate]) -> list[Candidate]:
+        """Each candidate once for each key of its provider, each time with another in front."""
+        turn = next(self._turns)
+        every: list[Candidate] = []
+        for candidate in found:
+            keys = candidate.provider.keys
+            if not keys:
+                every.append(candidate)
+                continue
+            at = turn % len(keys)
+            every.extend(
+                Candidate(self._with_key(candidate.provider, key), candidate.model)
+                for key in (*keys[at:], *keys[:at])
+            )
+        return every
+
+    def _with_key(self, provider: Provider, key: str) -> Provider:
+        known = self._keyed.get((provider.name, key))
+        if known is None:
+            known = self._keyed[provider.name, key] = replace(provider, key=key)
+        return known
+
+    def _fixed(self, name: str) -> list[Candidate]:
         found = self._found.get(name)
         if found is None:
             found = self._look_up(name)
@@ -315,7 +384,8 @@ class Routes:
     def _expand(self, name: str) -> list[str]:
         """The name, its alias's models and their fallbacks, each once."""
         names: list[str] = []
-        for each in self._config.aliases.get(name, (name,)):
+        route = self._config.routes.get(name)
+        for each in self._config.aliases.get(name, (name,)) if route is None else route.models:
             names.extend((each, *self._config.fallbacks.get(each, ())))
         names.extend(self._config.fallbacks.get(name, ()))
         return list(dict.fromkeys(names))
@@ -331,7 +401,7 @@ class Routes:
         for provider in self._providers.values():
             if provider.prefixes and name.startswith(provider.prefixes):
                 return Candidate(provider, name)
-        known = [*self._providers, *self._config.aliases]
+        known = [*self._providers, *self._config.aliases, *self._config.routes]
         near = difflib.get_close_matches(head, known, 1)
         hint = f"did you mean {near[0]!r}?" if near else "write provider/model, or define an alias"
         raise UnknownModel(f"unknown model {name!r}", hint=hint)

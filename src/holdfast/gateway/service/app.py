@@ -81,7 +81,7 @@ class Client:
         """The client's idempotency key, its own: another client's equal key is another key."""
         given = self.headers.get("idempotency-key")
         if given is None:
-            return None
+            return f"{self.key.id}:cache:{self.request_hash()}" if self.wants_cache else None
         if not 0 < len(given) <= _MAX_KEY:
             raise UsageError(f"an Idempotency-Key has 1 to {_MAX_KEY} characters")
         return f"{self.key.id}:{given}"
@@ -108,9 +108,15 @@ class Client:
         return int(given)
 
     @property
+    def wants_cache(self) -> bool:
+        """Whether the answer that an equal request got before will do."""
+        return self.headers.get("x-holdfast-cache", "").lower() == "true"
+
+    @property
     def on_unknown(self) -> Literal["again"] | None:
         """What the client wants done about an earlier call whose outcome is unknown."""
-        return "again" if self.headers.get("x-holdfast-on-unknown") == "again" else None
+        again = self.headers.get("x-holdfast-on-unknown") == "again" or self.wants_cache
+        return "again" if again else None
 
     def request_hash(self) -> str:
         text = json.dumps(self.body, sort_keys=True, separators=(",", ":"))
@@ -213,13 +219,17 @@ class ServiceCalls:
     ) -> None:
         gateway, keeps = self._gateway, self._gateway.config.keep_content
         work = self._work(client, sink)
+        asked = client.raw
+        if gateway.hooks and isinstance(work, HttpCall):
+            asked = await work.pass_by(gateway.hooks, client.key.tags)
         work.check(candidates)
         call = Call(
             client.model, client.endpoint.name if client.endpoint else client.format.name,
             candidates,
             "" if call_key is None else client.request_hash(),
-            prompt=gateway.redact(client.raw.decode("utf-8", "replace")) if keeps else None,
-            key=call_key, sent_key=call_key and _outward(call_key),
+            prompt=gateway.redact(asked.decode("utf-8", "replace")) if keeps else None,
+            key=call_key,
+            sent_key=None if call_key is None or client.wants_cache else _outward(call_key),
             run_id=client.key.run_id, api_key=client.key.id or None, tags=client.key.tags,
             budget_wait=client.budget_wait, wait_for_end=call_key is not None,
             on_unknown=client.on_unknown,

@@ -10,9 +10,10 @@ from holdfast.gateway.accounting import Meter
 from holdfast.gateway.canonical_json import completion_text
 from holdfast.gateway.config import Bounds
 from holdfast.gateway.exchange import Exchange
-from holdfast.gateway.formats.base import Format
+from holdfast.gateway.formats.base import Format, Quirks
 from holdfast.gateway.formats.json_fields import Json, WireError, dumps, fields
 from holdfast.gateway.formats.translation import check_target, check_translatable
+from holdfast.gateway.hooks import Hook
 from holdfast.gateway.input_bounds import input_bound as bound_of
 from holdfast.gateway.input_bounds import unbounded
 from holdfast.gateway.messages import Request
@@ -20,7 +21,7 @@ from holdfast.gateway.providers import Candidate
 from holdfast.gateway.reply import Assembler, Completion, End, Event
 from holdfast.gateway.service.http_response import BufferSink, Headers, Sink, returned_headers
 from holdfast.gateway.service.passthrough import Passthrough
-from holdfast.gateway.upstream import Backends, Outgoing, StreamReader, decode
+from holdfast.gateway.upstream import Backends, Outgoing, StreamReader, decode, encode
 
 FORWARDED = ("anthropic-version", "anthropic-beta", "openai-beta")
 """Headers of a client that reach a provider of its own format; no others do."""
@@ -52,6 +53,8 @@ class HttpCall:
         self._keeps_content = keeps_content
         self._declared = input_bound
         self._request: Request | None = None
+        self._changed = False
+        """A hook asks for something else than the client."""
         self._said: list[bytes] = []
         self.streams = streams
         self.error_sent = False
@@ -69,7 +72,25 @@ class HttpCall:
         if translated and (left_out := self.request().left_out):
             self._headers["x-holdfast-left-out"] = ", ".join(left_out)
 
+    async def pass_by(self, hooks: Sequence[Hook], tags: tuple[str, ...]) -> bytes:
+        """Let hooks see the request, and change it; returns what is asked now, in its own format.
+
+        What can't be read in canonical form is refused: a hook would not see it.
+        """
+        before = request = self.request()
+        for hook in hooks:
+            request = await hook.before(request, tags)
+        if request == before:
+            return self._raw
+        self._request, self._changed = request, True
+        return dumps(self._format.encode_request(request, Quirks()))
+
     def size(self, candidate: Candidate) -> tuple[int, int | None]:
+        if self._changed:
+            formats = candidate.provider.formats or ("chat",)
+            body = encode(candidate, self.request(), formats[0])
+            bound = bound_of(body, len(dumps(body)))
+            return max(bound, self._declared or 0), self.request().max_tokens
         body = self._body
         given = self._format.output_limits(body)
         limits = [one for one in given if isinstance(one, int) and one is not True and one > 0]
@@ -90,8 +111,8 @@ class HttpCall:
         return unbounded(self._body)
 
     def is_raw(self, candidate: Candidate) -> bool:
-        """Whether the provider speaks the client's own format."""
-        return self._format.name in candidate.provider.formats
+        """Whether the provider speaks the client's own format, and may have what it said."""
+        return not self._changed and self._format.name in candidate.provider.formats
 
     async def perform(
         self, candidate: Candidate, cap: int | None, key: str | None, meter: Meter
