@@ -11,6 +11,7 @@ from holdfast.gateway.calls import (
 )
 from holdfast.gateway.config import Budget as Budget, GatewayConfig as GatewayConfig
 from holdfast.gateway.gateway import Gateway as Gateway
+from holdfast.gateway.hooks import Alert as Alert, Hook as Hook
 from holdfast.gateway.keys import create_key as create_key
 from holdfast.gateway.messages import (
     FilePart as FilePart,

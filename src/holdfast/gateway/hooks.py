@@ -139,6 +139,7 @@ class Alerts:
             "limit_usd": None if alert.limit_usd is None else str(alert.limit_usd),
             "limit_tokens": alert.limit_tokens,
         })  # fmt: skip
+        why = ""
         for number in range(1, _TRIES + 1):
             try:
                 async with Exchange(
