@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,7 +25,9 @@ from gateway.support import fake_providers, make_gateway
 from holdfast.errors import HoldfastError
 from holdfast.gateway.calls import generate_text, stream_text
 from holdfast.gateway.formats import FORMATS
-from holdfast.gateway.messages import Origin, ReasoningPart, Request, TextPart, ToolCallPart
+from holdfast.gateway.formats.base import Quirks
+from holdfast.gateway.formats.event_stream import EventStreamParser, frame
+from holdfast.gateway.messages import Origin, ReasoningPart, Request, TextPart, ToolCallPart, user
 from holdfast.gateway.reply import Completion, Usage, as_events
 from holdfast.gateway.service.app import GatewayApp
 
@@ -96,6 +99,16 @@ def bodies(draw: st.DrawFn, origin: Origin, streams: bool) -> bytes:
     if not streams:
         return json.dumps(draw(broken(format.encode_reply(WHOLE, None)))).encode()
     encoder = format.encoder(Request("m", (), stream=True))
+    if origin == "bedrock":
+        frames = b"".join(encoder.encode(event) for event in as_events(WHOLE))
+        found = [json.loads(one) for one in EventStreamParser(10**6).feed(frames)]
+        out = b"".join(
+            frame(*next(iter(one.items())), exception=draw(st.integers(0, 19)) == 0)
+            if isinstance(one, dict) and one and len(next(iter(one))) < 200
+            else draw(st.binary(max_size=40))
+            for one in draw(broken(found))
+        )
+        return out[: draw(st.integers(0, len(out)))] if draw(st.integers(0, 4)) == 0 else out
     sent = b"".join(encoder.encode(event) for event in as_events(WHOLE)).decode()
     events = [line[6:] for line in sent.splitlines() if line.startswith("data: ")]
     data = [json.loads(one) for one in events if one != "[DONE]"]
@@ -110,6 +123,7 @@ def bodies(draw: st.DrawFn, origin: Origin, streams: bool) -> bytes:
 class Upstream:
     """A provider that answers with the bytes it is told, cut where it is told."""
 
+    stream_type: str = "text/event-stream"
     streams: bool = False
     body: bytes = b""
     cut: int = 0
@@ -126,7 +140,7 @@ class Upstream:
                     if line.lower().startswith(b"content-length:")
                 )
                 await reader.readexactly(size)
-                kind = b"text/event-stream" if self.streams else b"application/json"
+                kind = self.stream_type.encode() if self.streams else b"application/json"
                 writer.write(
                     b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
                     % (kind, len(self.body))
@@ -146,7 +160,7 @@ class Upstream:
 @contextmanager
 def fuzzed(origin: Origin) -> Iterator[tuple[asyncio.Runner, Upstream, Any]]:
     with asyncio.Runner() as runner:
-        upstream = Upstream()
+        upstream = Upstream(FORMATS[origin].stream_type)
         server = runner.run(_listen(upstream))
         gateway = make_gateway(
             providers=fake_providers(f"http://127.0.0.1:{upstream.port}/v1", origin),
@@ -191,9 +205,9 @@ async def by_library(gateway: Any, origin: Origin, streams: bool) -> None:
 
 async def by_service(gateway: Any, origin: Origin, client: Origin, streams: bool) -> None:
     """Asked in the client's format; what is sent back is JSON, or a stream of it, in UTF-8."""
-    body: dict[str, Any] = {"model": f"fake-{origin}/m", "max_tokens": 50, "stream": streams}
-    said = [{"role": "user", "content": "hi"}]
-    body |= {"input": said} if client == "responses" else {"messages": said}
+    model, format = f"fake-{origin}/m", FORMATS[client]
+    request = Request(model, (user("hi"),), max_tokens=50, stream=streams)
+    body = format.encode_request(request, Quirks())
     sent: list[dict[str, Any]] = []
     asked = [{"type": "http.request", "body": json.dumps(body).encode()}]
 
@@ -205,11 +219,19 @@ async def by_service(gateway: Any, origin: Origin, client: Origin, streams: bool
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    path = f"/v1{FORMATS[client].path}"
-    scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+    path, _, query = format.path(model, streams).partition("?")
+    root = "" if client == "bedrock" else "/v1"
+    scope = {
+        "type": "http", "method": "POST", "path": unquote(root + path), "headers": [],
+        "query_string": query.encode(),
+    }  # fmt: skip
     await GatewayApp(gateway, open_to_all=True)(scope, receive, send)
     assert sent[-1]["more_body"] is False
-    b"".join(message.get("body", b"") for message in sent).decode()
+    said = b"".join(message.get("body", b"") for message in sent)
+    if client == "bedrock" and streams and sent[0]["status"] == 200:
+        list(EventStreamParser(10**7).feed(said))
+    else:
+        said.decode()
 
 
 @pytest.mark.parametrize("origin", FORMATS)

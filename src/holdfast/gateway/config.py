@@ -176,6 +176,9 @@ class GatewayConfig:
     """What to do about an earlier call with the same key whose outcome is unknown."""
     replays_for: float = field(default=86400.0, metadata=DURATION)
     """How long the reply of a keyed call can be had again."""
+    responses_for: float = field(default=30 * 86400.0, metadata=DURATION)
+    """How long clients of the responses format can go on from an answer whose provider keeps none;
+    0: not at all."""
     private_image_urls: bool = False
     """Let image URLs name private addresses."""
     trust_env: bool = False

@@ -210,7 +210,7 @@ def encode_response(
         "parallel_tool_calls": request.parallel_tools is not False if request else True,
         "previous_response_id": None,
         "reasoning": {"effort": effort, "summary": None},
-        "store": False,
+        "store": bool(identity and identity.startswith(responses_items.KEPT_HERE)),
         "temperature": request.temperature if request else None,
         "text": {"format": _encode_output(request.output) if request and request.output
                  else {"type": "text"}},

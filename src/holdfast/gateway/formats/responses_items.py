@@ -220,16 +220,29 @@ def decode_output(output: list[Any]) -> Iterator[ReplyPart]:
 
 def encode_output(completion: Completion) -> list[Json]:
     """A whole answer as output items."""
-    return [encode_output_item(part, n) for n, part in enumerate(completion.parts)]
+    stem = item_stem(completion.id)
+    return [encode_output_item(part, n, stem=stem) for n, part in enumerate(completion.parts)]
 
 
-def encode_output_item(part: ReplyPart, index: int, status: str = "completed") -> Json:
+KEPT_HERE = "resp_hf_"
+"""How the ids of answers begin that we keep for their clients to go on from."""
+
+
+def item_stem(response_id: str | None) -> str:
+    """What the ids of an answer's items have of the answer's id, if we keep it."""
+    kept = response_id is not None and response_id.startswith(KEPT_HERE)
+    return f"{response_id.removeprefix('resp_')}_" if kept and response_id else ""
+
+
+def encode_output_item(
+    part: ReplyPart, index: int, status: str = "completed", *, stem: str = ""
+) -> Json:
     """One part as an item; each text is a message item of its own."""
     match part:
         case ToolCallPart():
             return {
                 "type": "function_call",
-                "id": part.item or f"fc_{index}",
+                "id": (not stem and part.item) or f"fc_{stem}{index}",
                 "call_id": part.id,
                 "name": part.name,
                 "arguments": part.arguments,
@@ -238,7 +251,7 @@ def encode_output_item(part: ReplyPart, index: int, status: str = "completed") -
         case ReasoningPart():
             return {
                 "type": "reasoning",
-                "id": part.item or f"rs_{index}",
+                "id": (not stem and part.item) or f"rs_{stem}{index}",
                 "summary": [{"type": "summary_text", "text": part.text}] if part.text else [],
                 "encrypted_content": pack(part, "responses") or part.encrypted,
             }
@@ -246,7 +259,7 @@ def encode_output_item(part: ReplyPart, index: int, status: str = "completed") -
             content = [encode_content_part(part)] if part.text or status == "completed" else []
             return {
                 "type": "message",
-                "id": f"msg_{index}",
+                "id": f"msg_{stem}{index}",
                 "role": "assistant",
                 "status": status,
                 "content": content,
@@ -445,7 +458,7 @@ class ResponsesEncoder:
     def _start(self, index: int, part: ReplyPart) -> bytes:
         self._parts[index] = part
         self._texts[index] = []
-        item = encode_output_item(part, index, "in_progress")
+        item = encode_output_item(part, index, "in_progress", stem=item_stem(self._id))
         out = self._event("response.output_item.added", output_index=index, item=item)
         if isinstance(part, TextPart | RefusalPart):
             out += self._part_event("response.content_part.added", index, encode_content_part(part))
@@ -507,7 +520,7 @@ class ResponsesEncoder:
                 out = self._event("response.function_call_arguments.done", item_id=item,
                                   output_index=index, name=part.name,
                                   arguments=part.arguments)  # fmt: skip
-        self._done[index] = encode_output_item(part, index)
+        self._done[index] = encode_output_item(part, index, stem=item_stem(self._id))
         return out + self._event(
             "response.output_item.done", output_index=index, item=self._done[index]
         )
@@ -526,7 +539,7 @@ class ResponsesEncoder:
         )
 
     def _item_id(self, index: int) -> str:
-        return encode_output_item(self._parts[index], index)["id"]
+        return encode_output_item(self._parts[index], index, stem=item_stem(self._id))["id"]
 
     def _part_event(self, kind: str, index: int, part: Json) -> bytes:
         item = self._item_id(index)

@@ -34,6 +34,7 @@ from holdfast.gateway.keys import KeyRing, allows
 from holdfast.gateway.model_list import list_models
 from holdfast.gateway.providers import Candidate
 from holdfast.gateway.secrets import key_hash
+from holdfast.gateway.service.conversations import Conversations
 from holdfast.gateway.service.endpoints import (
     Asked,
     Endpoint,
@@ -263,7 +264,13 @@ class ServiceCalls:
             bounds=gateway.config.bounds, forward=forward,
             keeps_content=gateway.config.keep_content, input_bound=client.input_bound,
             model=client.model, streams=client.streams,
+            conversations=self.conversations(client.key),
         )  # fmt: skip
+
+    def conversations(self, key: VirtualKey) -> Conversations:
+        """The answers that clients with this key go on from."""
+        seconds = self._gateway.config.responses_for
+        return Conversations(self._gateway.ledger, key.id, seconds)
 
     async def drain(self) -> None:
         """Wait for the keyed calls in flight: they are paid for."""
@@ -414,6 +421,10 @@ class GatewayApp:
         addresses.check_fields(body)
         if has_address and not self._gateway.config.private_image_urls:
             addresses.check_body(body)
+        if asked.format.name == "responses" and asked.endpoint is None:
+            kept = self.calls.conversations(key)
+            if kept.keeps and (whole := await kept.whole(body)) is not body:
+                body, raw = whole, dumps(whole)
         model = asked.model if asked.model is not None else body.get("model")
         if model is None and asked.endpoint is not None:
             model = asked.endpoint.default_model

@@ -18,7 +18,8 @@ from holdfast.gateway.input_bounds import input_bound as bound_of
 from holdfast.gateway.input_bounds import unbounded
 from holdfast.gateway.messages import Request
 from holdfast.gateway.providers import Candidate
-from holdfast.gateway.reply import Assembler, Completion, End, Event
+from holdfast.gateway.reply import Assembler, Completion, End, Event, Start
+from holdfast.gateway.service.conversations import Conversations
 from holdfast.gateway.service.http_response import BufferSink, Headers, Sink, returned_headers
 from holdfast.gateway.service.passthrough import Passthrough
 from holdfast.gateway.upstream import Backends, Outgoing, StreamReader, decode, encode
@@ -43,9 +44,10 @@ class HttpCall:
         keeps_content: bool,
         model: str,
         streams: bool,
+        conversations: Conversations,
         input_bound: int | None = None,
     ) -> None:
-        self._model = model
+        self._model, self._conversations = model, conversations
         self._format, self._body, self._raw, self._sink = format, body, raw, sink
         self._backends, self._bounds = backends, bounds
         self._forward = forward
@@ -191,18 +193,33 @@ class HttpCall:
         request = self.request()
         if cap is not None:
             request = replace(request, max_tokens=cap)
+        kept = self._conversations.new_id() if self._is_kept else None
         if not self.streams:
             completion = await self._backends.complete(candidate, request, key, meter)
+            if kept is not None:
+                completion = replace(completion, id=kept)
+                await self._conversations.keep(self._body, completion)
             body = dumps(self._format.encode_reply(completion, request))
             await self._whole(body, meter, {})
             return
-        encoder = self._format.encoder(request)
+        encoder, assembler = self._format.encoder(request), Assembler()
 
         async def emit(event: Event) -> None:
+            if kept is not None:
+                event = replace(event, id=kept) if isinstance(event, Start) else event
+                assembler.add(event)
+                if isinstance(event, End):  # before its client can go on from it
+                    await self._conversations.keep(self._body, assembler.completion())
             if data := encoder.encode(event):
                 await self._emit(data, meter, {}, last=isinstance(event, End))
 
         await self._backends.stream(candidate, request, key, meter, emit=emit)
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the client may go on from this answer by its id: unless it says otherwise."""
+        wanted = self._format.name == "responses" and self._body.get("store") is not False
+        return wanted and self._conversations.keeps
 
     def request(self) -> Request:
         """The client's request in canonical form; raises UsageError for what can't be said."""
