@@ -478,6 +478,12 @@ class LoginRequired(Refused):
     http_status = 401
 
 
+class BadSignature(Refused):
+    """A webhook was not signed with the secret it should be, or too long ago."""
+
+    http_status = 401
+
+
 class CrossSite(Refused):
     """A page of another site, or one of ours without its CSRF token, asked for a change."""
 

@@ -22,7 +22,7 @@ from .conftest import TOKEN, Server, running
 
 OPEN = {
     *("GET /healthz", "HEAD /healthz", "GET /login", "POST /login"),
-    *("POST /hooks/{token}", "POST /hooks/{approval_id}/{token}"),
+    *("POST /hooks/{token}", "POST /hooks/{approval_id}/{token}", "POST /hooks/from/{source}"),
     *("GET /static/{name}", "GET /favicon.ico"),
 }
 """What needs no token. Think twice before something is added here."""

@@ -13,13 +13,14 @@ import hashlib
 import inspect
 import json
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_args, overload
 
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UnknownWorkflow, UsageError
 from holdfast.ids import new_id
+from holdfast.records.subscriptions import Reaction
 from holdfast.runtime.codec import Signature
 from holdfast.runtime.loop import WorkflowLoop
 from holdfast.runtime.retry import Backoff, Errors, RetryRules, as_backoff
@@ -140,6 +141,10 @@ class Workflow(Generic[P, R]):
         timeout: Duration | None = None,
         step_timeout: Duration | None = None,
         schedule: ScheduleSpec | Sequence[ScheduleSpec] = (),
+        on: str | Sequence[str] = (),
+        match: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        cancel_on: str | Sequence[str] = (),
     ) -> None:
         if not inspect.iscoroutinefunction(function):
             raise UsageError(
@@ -161,6 +166,7 @@ class Workflow(Generic[P, R]):
         self.step_timeout = None if step_timeout is None else seconds(step_timeout)
         self.start_options = StartOptions()
         self.schedules = tuple(schedule) if isinstance(schedule, Sequence) else (schedule,)
+        self.reactions = _reactions(function, _names(on), match, key, _names(cancel_on))
         functools.update_wrapper(self, function)
 
     @functools.cached_property
@@ -284,6 +290,46 @@ class Workflow(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<workflow {self.name} {self.version}>"
+
+
+def _names(given: str | Sequence[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _reactions(
+    function: Callable[..., Any],
+    on: list[str],
+    match: Mapping[str, Any] | None,
+    key: str | None,
+    cancel_on: list[str],
+) -> dict[str, Reaction]:
+    """What a workflow does about events, by their names."""
+    if (match or key or cancel_on) and not on:
+        raise UsageError(
+            f"{function.__qualname__} has match, key or cancel_on without on",
+            hint='on="order.created" says which event starts it',
+        )
+    if cancel_on and key is None:
+        raise UsageError(
+            f"{function.__qualname__} has cancel_on without key",
+            hint="key names the field of the payload that says which run is meant",
+        )
+    for name in (*on, *cancel_on):
+        if not name or name.startswith("@"):
+            raise UsageError(f"{name!r} can't be an event's name")
+    parameters = list(inspect.signature(function).parameters.values())
+    if on and any(each.default is inspect.Parameter.empty for each in parameters[1:]):
+        raise UsageError(
+            f"{function.__qualname__} has more than one parameter",
+            hint="a workflow that an event starts is given the event's payload, and nothing else",
+        )
+    if set(on) & set(cancel_on):
+        raise UsageError("an event can't both start and cancel a run")
+    plain = json.loads(json.dumps(dict(match or {})))
+    return {
+        **{name: Reaction("start", plain, key) for name in on},
+        **{name: Reaction("cancel", {}, key) for name in cancel_on},
+    }
 
 
 def _limit(timeout: Duration) -> float:
@@ -414,6 +460,10 @@ def workflow(
     timeout: Duration | None = None,
     step_timeout: Duration | None = None,
     schedule: ScheduleSpec | Sequence[ScheduleSpec] = (),
+    on: str | Sequence[str] = (),
+    match: Mapping[str, Any] | None = None,
+    key: str | None = None,
+    cancel_on: str | Sequence[str] = (),
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
 def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Mark an async function as a workflow: a run of it survives the process it runs in.
@@ -423,7 +473,10 @@ def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     run of this one fails. `timeout`: how long a run may take from the moment it may begin, waits,
     pauses and the queue included; then it fails with RunTimeout. `step_timeout`: limit of each
     attempt of the steps it calls that have no `timeout` of their own. `schedule`: when runs of it
-    are started by themselves, as `cron(…)` or `every(…)` say, or several of them.
+    are started by themselves, as `cron(…)` or `every(…)` say, or several of them. `on`: the events
+    that start one, with their payload as its argument; `match`: fields of the payload and their
+    values, as of `wait_for_event`; `key`: the field whose value is the run's key; `cancel_on`: the
+    events that cancel the run with the same value there.
     """
 
     def decorate(function: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[..., Any]:

@@ -28,6 +28,7 @@ from holdfast.records import RUN_PAUSED, ErrorInfo, Event, Worker
 from holdfast.runtime import guard
 from holdfast.runtime.active import ActiveRun
 from holdfast.runtime.definitions import Step, Workflow, find_workflow, registered
+from holdfast.runtime.event_starts import EventStarts
 from holdfast.runtime.loop import keep_generators
 from holdfast.runtime.notifications import Watchers
 from holdfast.runtime.scheduler import Scheduler
@@ -78,6 +79,7 @@ class Engine:
         self.taken: set[str] | None = None
         """Where ids of runs are put that this worker takes in hand, if somebody wants to know."""
         self.scheduler = Scheduler(self)
+        self._event_starts = EventStarts(self)
         self._workflows = workflows
         self._id = worker_id or new_id("wkr")
         self._began = self.clock.now()
@@ -338,6 +340,7 @@ class Engine:
             await self.scheduler.tend()
         if self._claiming or now >= self._look_at:
             self._claiming = False
+            await self._event_starts.tend()
             await self._claim(now)
             await self._let_go_of_ended_elsewhere()
 

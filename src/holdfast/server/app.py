@@ -30,6 +30,7 @@ from holdfast.server.api import (
     run_control,
     runs,
     schedules,
+    webhooks,
     workflows,
 )
 from holdfast.server.authentication import Gatekeeper
@@ -75,7 +76,17 @@ def create_app(
     app.state.feed = Feed(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams
     )
-    for module in (workflows, runs, run_control, approvals, events, schedules, health, login):
+    for module in (
+        workflows,
+        runs,
+        run_control,
+        webhooks,
+        approvals,
+        events,
+        schedules,
+        health,
+        login,
+    ):
         app.include_router(module.router)
     use_document(app)
     app.include_router(inspector.router, include_in_schema=False)

@@ -446,3 +446,22 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorReply, "description": "what is wrong with the request"},
     "5XX": {"model": ErrorReply, "description": "what is wrong here"},
 }
+
+
+class ReactionShown(Reply):
+    action: Literal["start", "cancel"]
+    match: dict[str, Any]
+    key: str | None
+    since: int
+
+
+class SubscriptionShown(Reply):
+    """What a workflow listens to."""
+
+    workflow: str
+    events: dict[str, ReactionShown]
+    seen: int
+
+
+class SubscriptionList(Reply):
+    subscriptions: list[SubscriptionShown]

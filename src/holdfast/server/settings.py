@@ -10,6 +10,7 @@ import ipaddress
 from dataclasses import dataclass, field
 
 from holdfast.errors import ConfigError
+from holdfast.server.webhook_signatures import WebhookSource
 from holdfast.typed_settings import DURATION
 
 DEFAULT_PORT = 7420
@@ -44,6 +45,8 @@ class ServerSettings:
     """A client that takes nothing of its event stream for so long is let go."""
     max_streams: int = 1000
     """Event streams open at once."""
+    webhooks: dict[str, WebhookSource] = field(default_factory=dict[str, WebhookSource])
+    """Whose signed webhooks are taken, at `/hooks/from/NAME`."""
     drain_seconds: float = field(default=5.0, metadata=DURATION)
     """How long requests under way may take to finish when the server is stopped."""
 

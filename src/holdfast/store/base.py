@@ -22,6 +22,7 @@ from holdfast.records import RUN_CREATED, Chunk, Event, Message, Run, Status, Wo
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
 from holdfast.records.live import Published, UpdateRecord
 from holdfast.store.schedules import ScheduleStore
+from holdfast.store.subscriptions import SubscriptionStore
 
 END_OF: Final = "@run/"
 """Prefix of the wait for the end of a run."""
@@ -162,7 +163,7 @@ class Page:
     cursor: str | None
 
 
-class Store(ScheduleStore, Protocol):
+class Store(ScheduleStore, SubscriptionStore, Protocol):
     """Where runs live. See the module's text for what it guarantees."""
 
     name: str

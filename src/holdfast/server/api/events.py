@@ -24,7 +24,14 @@ from holdfast.server.change_feed import last_event_id
 from holdfast.server.dependencies import Accept, TheEngine, TheFeed, TheRun, TheSettings, wants_json
 from holdfast.server.replies import Json
 from holdfast.server.requests import SendEvent, SendUpdate, StrictRoute, parse
-from holdfast.server.schemas import ERRORS, Alive, EventPage, EventSent, UpdateShown
+from holdfast.server.schemas import (
+    ERRORS,
+    Alive,
+    EventPage,
+    EventSent,
+    SubscriptionList,
+    UpdateShown,
+)
 from holdfast.server.sse import EventStream
 
 router = APIRouter(route_class=StrictRoute, responses=ERRORS)
@@ -59,6 +66,13 @@ async def send(body: SendEvent) -> Response:
     is_new = await send_event(body.name, body.payload, id=event_id, run=body.run)
     sent = {"id": event_id, "name": body.name, "run": body.run, "repeated": not is_new}
     return Json(sent, 202)
+
+
+@router.get("/api/subscriptions", tags=["events"], response_model=SubscriptionList)
+async def subscriptions(engine: TheEngine) -> Response:
+    """The events that start runs and cancel them, by workflow."""
+    found = await engine.store.subscriptions()
+    return Json({"subscriptions": [each.as_json() for each in found]})
 
 
 # --- updates: events that a run answers ---

@@ -55,7 +55,8 @@ async def schedules_page(request: Request) -> Page:
         for each in found
     ]
     log = await engine.store.log_end()
-    context: dict[str, Any] = {"rows": rows, "log": log}
+    listening = await engine.store.subscriptions()
+    context: dict[str, Any] = {"rows": rows, "listening": listening, "log": log}
 
     def as_json() -> dict[str, Any]:
         return {
@@ -66,7 +67,8 @@ async def schedules_page(request: Request) -> Page:
                     "firings": [firing.as_json() for firing, _text in firings],
                 }
                 for each, ahead, firings in rows
-            ]
+            ],
+            "subscriptions": [each.as_json() for each in listening],
         }
 
     return Page(

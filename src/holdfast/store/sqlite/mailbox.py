@@ -148,6 +148,8 @@ def send(
         run_id = queries.newest(tx.connection, run_id)
     insert = "INSERT INTO messages (event_id, name, run_id, payload, at) VALUES (?, ?, ?, ?, ?)"
     message = tx.execute(insert, (event_id, name, run_id, payload, at)).lastrowid
+    if run_id is None and tx.execute("SELECT 1 FROM subscriptions LIMIT 1").fetchone():
+        tx.due = True  # it may start a run
     body = json.loads(payload)
     for waiting, key, match, has_offers in _waits_for(tx, name, run_id, body):
         # One that has others on offer comes to this one when it has refused those.

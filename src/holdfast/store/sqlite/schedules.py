@@ -39,9 +39,9 @@ ON CONFLICT (schedule, at) DO UPDATE SET outcome = excluded.outcome,
 QUEUED = "SELECT count(*) FROM firings WHERE schedule = ? AND outcome = 'queued'"
 SETTLE = "UPDATE schedules SET queued = ?, last_run = ? WHERE name = ?"
 PRUNE = """
-DELETE FROM firings WHERE schedule = ?1 AND outcome <> 'queued' AND at < (
-  SELECT at FROM firings WHERE schedule = ?1 AND outcome <> 'queued'
-  ORDER BY at DESC LIMIT 1 OFFSET ?2)
+DELETE FROM firings WHERE schedule = ? AND outcome <> 'queued' AND at < (
+  SELECT at FROM firings WHERE schedule = ? AND outcome <> 'queued'
+  ORDER BY at DESC LIMIT 1 OFFSET ?)
 """
 DUE = "WHERE workflow = ? AND due_at <= ? ORDER BY due_at LIMIT ?"
 WITH_QUEUE = "WHERE workflow = ? AND queued > 0 AND paused_at IS NULL LIMIT ?"
@@ -94,7 +94,7 @@ def write(tx: Transaction, change: ScheduleChange) -> Schedule | None:
     if change.firings:
         [(queued,)] = tx.execute(QUEUED, (new.name,)).fetchall()
         tx.execute(SETTLE, (queued, ids.get(new.last_run) or new.last_run, new.name))
-        tx.execute(PRUNE, (new.name, KEPT_FIRINGS))
+        tx.execute(PRUNE, (new.name, new.name, KEPT_FIRINGS))
     return schedules(tx.connection, [new.name])[0]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -20,6 +20,7 @@ from holdfast.records import Chunk, Event, Run, Worker
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
 from holdfast.records.live import Published, UpdateRecord
 from holdfast.records.schedules import Firing, FiringOutcome, Schedule
+from holdfast.records.subscriptions import Reaction, Subscription
 from holdfast.store.base import Append, Change, Claim, Created, Mail, NewRun, Page, RunFilter
 from holdfast.store.schedules import ScheduleChange
 from holdfast.store.sqlite import (
@@ -34,11 +35,13 @@ from holdfast.store.sqlite import (
     run_control,
     schedules,
     schema,
+    subscriptions,
     updates,
 )
 from holdfast.store.sqlite.database import Database, Transaction, nothing
 from holdfast.store.sqlite.wake import Wake
 from holdfast.store.sqlite.writer import LoopWriter, Writer
+from holdfast.store.subscriptions import Dealt, News
 
 T = TypeVar("T")
 
@@ -288,6 +291,20 @@ class SqliteStore:
         self, name: str, limit: int, outcome: FiringOutcome | None = None
     ) -> list[Firing]:
         return await self._read(lambda c: schedules.firings(c, name, limit, outcome))
+
+    # --- events that start runs ---
+
+    async def subscribe(self, workflow: str, reactions: Mapping[str, Reaction]) -> Subscription:
+        return await self._write(lambda tx: subscriptions.subscribe(tx, workflow, reactions))
+
+    async def subscriptions(self) -> list[Subscription]:
+        return await self._read(subscriptions.subscriptions)
+
+    async def news(self, workflows: Sequence[str], limit: int) -> list[News]:
+        return await self._read(lambda c: subscriptions.news(c, workflows, limit))
+
+    async def deal(self, dealt: Dealt) -> bool:
+        return await self._write(lambda tx: subscriptions.deal(tx, dealt))
 
     # --- approvals, and what must begin once ---
 

@@ -32,6 +32,7 @@ pytest.register_assert_rewrite(
             "sandboxes",
             "schedules",
             "steering",
+            "subscriptions",
         )
     )
 )
@@ -51,6 +52,9 @@ from holdfast.testing.store_conformance.ownership import OwnershipConformance  #
 from holdfast.testing.store_conformance.sandboxes import SandboxConformance  # noqa: E402
 from holdfast.testing.store_conformance.schedules import ScheduleConformance  # noqa: E402
 from holdfast.testing.store_conformance.steering import SteeringConformance  # noqa: E402
+from holdfast.testing.store_conformance.subscriptions import (  # noqa: E402
+    SubscriptionConformance,
+)
 
 
 class RunConformance(
@@ -61,6 +65,7 @@ class RunConformance(
     ListingConformance,
     ApprovalConformance,
     ScheduleConformance,
+    SubscriptionConformance,
 ):
     """What is asked of a store's runs."""
 
@@ -93,4 +98,5 @@ __all__ = [
     "SharedLedgerConformance",
     "SteeringConformance",
     "StoreConformance",
+    "SubscriptionConformance",
 ]
