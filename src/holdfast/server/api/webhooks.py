@@ -1,8 +1,8 @@
 """Webhooks from others, signed: each becomes an event, which starts runs and wakes them.
 
 `POST /hooks/from/{source}` for each `[server.webhooks.{source}]` of the configuration. The
-signature is the permission. What GitHub calls a `push` becomes the event `github.push`, with the body as its
-payload; the same delivery counts once.
+signature is the permission. What GitHub calls a `push` becomes the event `github.push`, with the
+body as its payload; the same delivery counts once.
 """
 
 from __future__ import annotations
