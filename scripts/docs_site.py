@@ -64,6 +64,7 @@ MENU: dict[str, list[str]] = {
         "guides/serving",
         "guides/inspector",
         "guides/operating",
+        "guides/deployment",
         "guides/write-your-own-store",
     ],
     "Reference": [

@@ -502,6 +502,12 @@ class TooManyRequests(Refused):
         self.retry_after = retry_after
 
 
+class Overloaded(TooManyRequests):
+    """More runs wait to begin than the server is set to let wait."""
+
+    http_status = 503
+
+
 class ServerUnavailable(HoldfastError):
     """The server can't listen where it should, is full, or is being stopped."""
 

@@ -21,6 +21,7 @@ from holdfast.server.settings import ServerSettings
 from .conftest import TOKEN, Server, running
 
 OPEN = {
+    *("GET /readyz", "HEAD /readyz"),
     *("GET /healthz", "HEAD /healthz", "GET /login", "POST /login"),
     *("POST /hooks/{token}", "POST /hooks/{approval_id}/{token}", "POST /hooks/from/{source}"),
     *("GET /static/{name}", "GET /favicon.ico"),

@@ -25,6 +25,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     summary = "copy the store while runs go on"
     backup = verbs.add_parser("backup", help=summary, description=f"{summary.capitalize()}.")
     backup.add_argument("file", type=Path, metavar="FILE", help="where the copy goes")
+    backup.add_argument(
+        "--verify",
+        action="store_true",
+        help="open the copy as a store and read every event in it before it is called a backup",
+    )
     add_common(backup, _backup)
     summary = "say where the store is and what is in it"
     info = verbs.add_parser("info", help=summary, description=f"{summary.capitalize()}.")
@@ -41,22 +46,41 @@ def _backup(options: argparse.Namespace) -> int:
     partial = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         asyncio.run(_copy(options, partial))
+        verified = asyncio.run(_verify(partial)) if options.verify else {}
         partial.rename(target)
     except OSError as error:
         raise StoreError(f"{target} can't be written: {error}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        for left in target.parent.glob(f"{partial.name}*"):
+            left.unlink()
     size = target.stat().st_size
     if options.json:
-        output.show_json({"file": str(target), "bytes": size})
+        output.show_json({"file": str(target), "bytes": size, **verified})
     else:
-        output.note(f"{target}: {size:,} bytes")
+        counts = [f"{count:,} {what}" for what, count in verified.items()]
+        read = f", {' and '.join(counts)} read back" if counts else ""
+        output.note(f"{target}: {size:,} bytes{read}")
     return 0
 
 
 async def _copy(options: argparse.Namespace, target: Path) -> None:
     async with visit(options) as engine:
         await engine.store.backup(target)
+
+
+async def _verify(copy: Path) -> dict[str, int]:
+    """Read all of a copy as its next owner would; raises StoreError for what can't be read."""
+    runs = events = 0
+    async with open_engine(copy, worker=False) as engine:
+        cursor: str | None = None
+        while True:
+            page = await engine.store.list_runs(RunFilter(), 1000, cursor)
+            for run in page.runs:
+                runs += 1
+                events += len(await engine.store.load(run.id))
+            cursor = page.cursor
+            if cursor is None:
+                return {"runs": runs, "events": events}
 
 
 def _info(options: argparse.Namespace) -> int:

@@ -50,6 +50,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="first replay the live runs; refuse to work if one would be stuck on this code",
     )
+    parser.add_argument(
+        "--probes",
+        metavar="ADDRESS:PORT",
+        help="answer /healthz, /readyz and /metrics there, to whoever asks",
+    )
     add_grace(parser, "worker")
     add_common(parser, _worker)
 
@@ -83,7 +88,8 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
             output.note(f"worker {worker.id} (pid {worker.pid}) on {path}")
             output.note(f"workflows: {', '.join(workflows)}")
             output.note("Ctrl-C stops it; runs are kept and go on with the next worker")
-        async with telling(engine, quiet=options.quiet, json=options.json):
+        probing = _probed(engine, options.probes)
+        async with probing, telling(engine, quiet=options.quiet, json=options.json):
             name = await stop
         held = len(engine.runs)
         if not options.json:
@@ -93,6 +99,26 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
     else:
         output.note("stopped")
     return 0
+
+
+@asynccontextmanager
+async def _probed(engine: Engine, address: str | None) -> AsyncGenerator[None]:
+    """Answer probes at an address, if one is given."""
+    if address is None:
+        yield
+        return
+    from holdfast.server.probes import probed
+
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or not int(port) <= 65535:
+        raise UsageError(f"--probes: {address} is no address", hint="as 127.0.0.1:7421")
+    inspection = opener.inspection(current_store())
+    try:
+        async with probed(engine, inspection, host.strip("[]") or "127.0.0.1", int(port)) as at:
+            output.note(f"probes at port {at}")
+            yield
+    finally:
+        inspection.close()
 
 
 # --- signals ---

@@ -150,6 +150,11 @@ class Engine:
         await self.store.close()
 
     @property
+    def draining(self) -> bool:
+        """Whether it takes nothing new any more, and gives back what it has."""
+        return self._closing
+
+    @property
     def me(self) -> Worker:
         """This worker, with a lease from now."""
         expires = self.clock.now() + self.settings.lease_seconds

@@ -35,6 +35,7 @@ from holdfast.server.api import (
 )
 from holdfast.server.authentication import Gatekeeper
 from holdfast.server.change_feed import Feed
+from holdfast.server.probes import Numbers
 from holdfast.server.replies import from_http, unexpected
 from holdfast.server.requests import BadBody
 from holdfast.server.security import HEADERS, Guard, refusal
@@ -72,6 +73,7 @@ def create_app(
     app.state.gateway = gateway
     app.state.sandboxes = opener.sandbox_records(engine.store.name)
     app.state.inspection = opener.inspection(engine.store.name)
+    app.state.numbers = Numbers(engine, app.state.inspection)
     app.state.gatekeeper = Gatekeeper(settings)
     app.state.feed = Feed(
         engine, keep_alive=settings.keep_alive_seconds, max_readers=settings.max_streams

@@ -10,14 +10,14 @@ from typing import Annotated, cast
 from fastapi import Depends, Header
 from starlette.requests import Request
 
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, Overloaded
 from holdfast.gateway.calls import default_gateway
 from holdfast.gateway.gateway import Gateway
 from holdfast.records import Run
 from holdfast.runtime.engine import Engine
 from holdfast.server.change_feed import Feed
 from holdfast.server.settings import ServerSettings
-from holdfast.store.inspection import Inspection
+from holdfast.store.inspection import Inspection, RunQuery
 from holdfast.store.sandboxes import SandboxRecords
 
 
@@ -69,3 +69,19 @@ Accept = Annotated[str, Header(include_in_schema=False)]
 def wants_json(accept: str) -> bool:
     """Whether a client that could have a stream asks for a page instead."""
     return "application/json" in accept and "text/event-stream" not in accept
+
+
+async def _room(settings: TheSettings, inspection: TheInspection) -> None:
+    """Refuse a start while too many runs wait to begin."""
+    most = settings.max_backlog
+    if not most:
+        return
+    waiting = RunQuery(status=("pending", "queued"))
+    found = await inspection.ask(lambda view: view.matching_runs(waiting, most))
+    if len(found) >= most:
+        raise Overloaded(
+            f"{most:,} runs wait to begin", hint="try again later, or add workers", retry_after=5.0
+        )
+
+
+RoomForRuns = Depends(_room)

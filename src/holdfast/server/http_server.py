@@ -85,16 +85,20 @@ def _config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     )
 
 
-class _Server(uvicorn.Server):
-    """uvicorn, with signals left to the process, and a word when it is ready."""
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
+class PlainServer(uvicorn.Server):
+    """uvicorn, with signals left to the process."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
+
+
+class _Server(PlainServer):
+    """The same, with a word when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -41,7 +41,7 @@ from holdfast.server.replies import error_headers, error_reply
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-OPEN_PATHS = re.compile(r"/healthz|/login")
+OPEN_PATHS = re.compile(r"/healthz|/readyz|/login")
 """What needs no token: it tells nothing, or asks for the token."""
 LOOKS = re.compile(r"/static/[a-z.]+|/favicon\.ico")
 """Nor do the files that pages look right with, under any name: everybody can read them in the

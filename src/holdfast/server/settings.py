@@ -47,6 +47,8 @@ class ServerSettings:
     """Event streams open at once."""
     webhooks: dict[str, WebhookSource] = field(default_factory=dict[str, WebhookSource])
     """Whose signed webhooks are taken, at `/hooks/from/NAME`."""
+    max_backlog: int = 0
+    """How many runs may be pending or queued before a start is refused; 0 is no limit."""
     drain_seconds: float = field(default=5.0, metadata=DURATION)
     """How long requests under way may take to finish when the server is stopped."""
 

@@ -22,7 +22,7 @@ from holdfast.runtime.client import create_run
 from holdfast.runtime.definitions import Workflow, find_workflow, registered
 from holdfast.runtime.engine import Engine
 from holdfast.server import views
-from holdfast.server.dependencies import TheEngine, TheGateway
+from holdfast.server.dependencies import RoomForRuns, TheEngine, TheGateway
 from holdfast.server.replies import Json
 from holdfast.server.requests import Name, RequestBody, StartRun, StrictRoute
 from holdfast.server.schemas import ERRORS, ModelList, Started, WorkflowList
@@ -61,6 +61,7 @@ def _shown(workflow: Workflow[..., Any]) -> dict[str, Any]:
 
 @router.post(
     "/api/workflows/{name}/runs",
+    dependencies=[RoomForRuns],
     tags=["workflows"],
     status_code=202,
     response_model=Started,
@@ -151,6 +152,7 @@ class Evaluate(RequestBody):
 
 @router.post(
     "/api/evaluate",
+    dependencies=[RoomForRuns],
     tags=["code agent"],
     status_code=202,
     response_model=Started,

@@ -1,0 +1,141 @@
+"""The files in deploy/: what they start is what there is, and their formats accept them."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from holdfast.cli.main import build
+
+DEPLOY = Path(__file__).parent.parent / "deploy"
+UNITS = sorted(DEPLOY.glob("systemd/*.service"))
+KUBERNETES = "1.31"
+
+
+def parsed(arguments: list[str]) -> Any:
+    """What the command line makes of a container's arguments; raises UsageError."""
+    return build({arguments[0]}).parse_args(arguments)
+
+
+def manifests() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes" / "holdfast.yaml").read_text()))
+
+
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+def dockerfile() -> list[str]:
+    text = (DEPLOY / "Dockerfile").read_text()
+    return [line for line in text.replace("\\\n", " ").splitlines() if line and line[0] != "#"]
+
+
+# --- Kubernetes ---
+
+
+@pytest.mark.parametrize("manifest", manifests(), ids=lambda each: each["kind"])
+def test_manifests_fit_the_published_schemas(manifest: dict[str, Any]) -> None:
+    kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+
+
+def test_the_schemas_notice_what_is_wrong() -> None:
+    broken = manifests()[-1]
+    broken["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, KUBERNETES, strict=True)
+
+
+def test_containers_of_the_pod_start_what_there_is_and_are_probed_where_it_listens() -> None:
+    pod = manifests()[-1]["spec"]["template"]["spec"]
+    for container in pod["containers"]:
+        options = parsed(container["args"])
+        [port] = container["ports"]
+        listens = (
+            options.port or 7420
+            if options.noun == "serve"
+            else int(options.probes.rpartition(":")[2])
+        )
+        assert port["containerPort"] == listens
+        for probe in ("livenessProbe", "readinessProbe"):
+            assert container[probe]["httpGet"]["port"] == port["name"]
+            assert container[probe]["httpGet"]["path"] in ("/healthz", "/readyz")
+        if options.noun == "worker":
+            assert pod["terminationGracePeriodSeconds"] > int(options.grace.rstrip("s"))
+    mounted = {mount["name"] for each in pod["containers"] for mount in each["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+# --- compose ---
+
+
+def test_services_start_what_there_is_from_files_that_are_there() -> None:
+    found = compose()
+    assert set(found["services"]) == {"server", "worker"}
+    for service in found["services"].values():
+        options = parsed(service["command"])
+        assert (DEPLOY / options.modules[0]).exists()
+        assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
+        port = 7420 if options.noun == "serve" else int(options.probes.rpartition(":")[2])
+        assert f"127.0.0.1:{port}/" in service["healthcheck"]["test"][-1]
+        named = {volume.partition(":")[0] for volume in service["volumes"]}
+        assert {name for name in named if name[0] != "."} == set(found["volumes"])
+
+
+# --- the image ---
+
+
+def test_the_image_copies_what_is_there_and_starts_what_there_is() -> None:
+    for line in dockerfile():
+        if line.startswith("COPY ") and "--from" not in line:
+            *sources, _target = line.split()[1:]
+            for source in sources:
+                assert (DEPLOY.parent / source).exists(), source
+    command = next(line for line in dockerfile() if line.startswith("CMD "))
+    parsed(yaml.safe_load(command.removeprefix("CMD ")))
+    user = next(line for line in dockerfile() if line.startswith("USER "))
+    assert user == "USER holdfast"
+
+
+def test_the_steps_of_the_image_have_a_valid_shell_syntax() -> None:
+    steps = [line.removeprefix("RUN ") for line in dockerfile() if line.startswith("RUN ")]
+    assert len(steps) >= 3
+    for step in steps:
+        subprocess.run(["sh", "-n", "-c", step], check=True)
+
+
+# --- systemd ---
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_units_start_what_there_is_and_leave_it_time_to_stop(unit: Path) -> None:
+    found = configparser.RawConfigParser(strict=False)
+    found.optionxform = str  # type: ignore[assignment,method-assign]
+    found.read(unit)
+    service = found["Service"]
+    program, *arguments = shlex.split(service["ExecStart"])
+    options = parsed(arguments)
+    assert program.endswith("/holdfast")
+    grace = float(re.sub(r"\D", "", options.grace))
+    assert float(service["TimeoutStopSec"]) > grace
+    assert service["KillSignal"] == "SIGTERM"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_accepts_the_units(unit: Path, tmp_path: Path) -> None:
+    text = unit.read_text().replace("/opt/holdfast/bin/holdfast", "/bin/true")
+    copy = tmp_path / unit.name.replace("@", "@1")
+    copy.write_text(text.replace("User=holdfast\n", "").replace("Group=holdfast\n", ""))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
