@@ -116,6 +116,7 @@ def sections() -> dict[str, type[Any]]:
     """The settings of every layer, by the name of its section."""
     from holdfast.agents.settings import CodeSettings, RepoSettings
     from holdfast.gateway.config import GatewayConfig
+    from holdfast.runtime.retention import RetentionSettings
     from holdfast.runtime.settings import Settings
     from holdfast.sandbox.settings import SandboxSettings
     from holdfast.server.settings import ServerSettings
@@ -127,6 +128,7 @@ def sections() -> dict[str, type[Any]]:
         "code": CodeSettings,
         "repo": RepoSettings,
         "server": ServerSettings,
+        "retention": RetentionSettings,
     }
 
 

@@ -75,6 +75,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     verb("resume", "let a paused or stuck run go on", _resume)
     verb("retry", "let a failed run go on from where it failed", _retry)
     verb("delete", "delete a run that has ended, with all that belongs to it", _delete)
+    holding = verb("hold", "let nobody delete a run, nor retention", _hold)
+    holding.add_argument("--reason", required=True, metavar="TEXT", help="why; goes on record")
+    holding.add_argument("--by", metavar="NAME", help="who holds it (you)")
+    verb("release", "let a held run be deleted again", _release)
     bulk = verb("bulk", "cancel, terminate, retry or delete all runs that fit a filter", _bulk)
     bulk.add_argument("action", choices=tuple(MAY_BE), metavar="ACTION", help=", ".join(MAY_BE))
     _add_filter(bulk)
@@ -321,6 +325,23 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _retry(options: argparse.Namespace) -> int:
     return _steer(options, "retried", lambda e, run: e.store.retry(run, e.clock.now()))
+
+
+def _hold(options: argparse.Namespace) -> int:
+    from getpass import getuser
+
+    from holdfast.store.retention import Hold
+
+    who = options.by or getuser()
+    return _steer(
+        options,
+        "held",
+        lambda e, run: e.store.hold(Hold(run, options.reason, who, e.clock.now())),
+    )
+
+
+def _release(options: argparse.Namespace) -> int:
+    return _steer(options, "released", lambda e, run: e.store.release_hold(run))
 
 
 def _delete(options: argparse.Namespace) -> int:

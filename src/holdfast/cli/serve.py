@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
 from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
-from holdfast.cli.worker import stopped_by_signals, telling
+from holdfast.cli.worker import pruning, stopped_by_signals, telling
 
 if TYPE_CHECKING:
     from holdfast.runtime.engine import Engine
@@ -96,7 +96,7 @@ async def _run(
     path = store_path(options)
     async with open_engine(path, worker=not options.no_worker, grace=grace) as engine:
         app = create_app(engine, settings)
-        async with telling(engine, quiet=options.quiet, json=options.json):
+        async with pruning(engine), telling(engine, quiet=options.quiet, json=options.json):
             await serve(app, listener, stop, lambda: _say_where(options, settings, engine))
         name, held = stop.result(), len(engine.runs)
         if not options.json and held:

@@ -1,4 +1,4 @@
-"""`holdfast store`: backup, info; and a command's visit to the store: open it, find a run in it."""
+"""`holdfast store`: backup, info, prune, vacuum; and a command's visit: open it, find a run."""
 
 from __future__ import annotations
 
@@ -34,6 +34,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     summary = "say where the store is and what is in it"
     info = verbs.add_parser("info", help=summary, description=f"{summary.capitalize()}.")
     add_common(info, _info)
+    summary = "delete the runs whose time is over, as [retention] says; workers do so once an hour"
+    pruning = verbs.add_parser("prune", help=summary, description=f"{summary.capitalize()}.")
+    pruning.add_argument("--dry-run", action="store_true", help="only count them")
+    add_common(pruning, _prune)
+    summary = "give the space of what was deleted back; writers wait meanwhile"
+    vacuum = verbs.add_parser("vacuum", help=summary, description=f"{summary.capitalize()}.")
+    add_common(vacuum, _vacuum)
 
 
 def _backup(options: argparse.Namespace) -> int:
@@ -100,6 +107,43 @@ def _info(options: argparse.Namespace) -> int:
     print(f"schema   {health.schema_version}")
     print(f"runs     {total}{f' ({by_status})' if by_status else ''}")
     print(f"workers  {', '.join(health.workers) or 'none'}")
+    return 0
+
+
+def _prune(options: argparse.Namespace) -> int:
+    from holdfast import config
+    from holdfast.runtime.retention import Pruned, RetentionSettings, prune
+
+    settings = config.section("retention", RetentionSettings)
+    if not settings.has_rules:
+        raise UsageError("no run's time is ever over", hint="the [retention] section says when")
+
+    async def do() -> Pruned:
+        async with visit(options) as engine:
+            return await prune(engine, settings, dry_run=options.dry_run)
+
+    done = asyncio.run(do())
+    if options.json:
+        output.show_json({"deleted": done.deleted, "refused": done.refused})
+    else:
+        for workflow, count in sorted(done.deleted.items()):
+            print(f"{count:>8,}  {output.plain(workflow)}")
+        later = f", {done.refused:,} are still needed" if done.refused else ""
+        what = "would be deleted" if options.dry_run else "deleted"
+        output.note(f"{done.total:,} runs {what}{later}")
+    return 0
+
+
+def _vacuum(options: argparse.Namespace) -> int:
+    async def do() -> int:
+        async with visit(options) as engine:
+            return await engine.store.vacuum()
+
+    freed = asyncio.run(do())
+    if options.json:
+        output.show_json({"bytes": freed})
+    else:
+        output.note(f"{freed:,} bytes given back")
     return 0
 
 

@@ -89,7 +89,11 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
             output.note(f"workflows: {', '.join(workflows)}")
             output.note("Ctrl-C stops it; runs are kept and go on with the next worker")
         probing = _probed(engine, options.probes)
-        async with probing, telling(engine, quiet=options.quiet, json=options.json):
+        async with (
+            pruning(engine),
+            probing,
+            telling(engine, quiet=options.quiet, json=options.json),
+        ):
             name = await stop
         held = len(engine.runs)
         if not options.json:
@@ -99,6 +103,20 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
     else:
         output.note("stopped")
     return 0
+
+
+@asynccontextmanager
+async def pruning(engine: Engine) -> AsyncGenerator[None]:
+    """Let go of runs whose time is over, as the configuration says, while this is open."""
+    from holdfast.runtime.retention import keep_pruning
+
+    looking = asyncio.create_task(keep_pruning(engine)) if engine.works else None
+    try:
+        yield
+    finally:
+        if looking is not None:
+            looking.cancel()
+            await asyncio.wait([looking])
 
 
 @asynccontextmanager

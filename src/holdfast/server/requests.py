@@ -106,6 +106,13 @@ class Decide(RequestBody):
     )
 
 
+class HoldRun(RequestBody):
+    """Why a run is kept, and by whom."""
+
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+    by: By
+
+
 class DecideByToken(BaseModel):
     """The same by the approval's own token; from a form, where everything is text."""
 

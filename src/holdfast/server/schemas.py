@@ -465,3 +465,14 @@ class SubscriptionShown(Reply):
 
 class SubscriptionList(Reply):
     subscriptions: list[SubscriptionShown]
+
+
+class HoldShown(Reply):
+    run_id: str
+    reason: str
+    by: str
+    at: float
+
+
+class HoldList(Reply):
+    holds: list[HoldShown]

@@ -21,6 +21,7 @@ from holdfast.errors import CorruptEvent, HoldfastError
 from holdfast.records import RUN_CREATED, Chunk, Event, Message, Run, Status, Worker
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
 from holdfast.records.live import Published, UpdateRecord
+from holdfast.store.retention import RetentionStore
 from holdfast.store.schedules import ScheduleStore
 from holdfast.store.subscriptions import SubscriptionStore
 
@@ -163,7 +164,7 @@ class Page:
     cursor: str | None
 
 
-class Store(ScheduleStore, SubscriptionStore, Protocol):
+class Store(ScheduleStore, SubscriptionStore, RetentionStore, Protocol):
     """Where runs live. See the module's text for what it guarantees."""
 
     name: str

@@ -29,6 +29,7 @@ from holdfast.server.schemas import (
     Alive,
     EventPage,
     EventSent,
+    HoldList,
     SubscriptionList,
     UpdateShown,
 )
@@ -66,6 +67,12 @@ async def send(body: SendEvent) -> Response:
     is_new = await send_event(body.name, body.payload, id=event_id, run=body.run)
     sent = {"id": event_id, "name": body.name, "run": body.run, "repeated": not is_new}
     return Json(sent, 202)
+
+
+@router.get("/api/holds", tags=["steering"], response_model=HoldList)
+async def holds(engine: TheEngine) -> Response:
+    """The runs that nobody may delete, the latest first."""
+    return Json({"holds": [each.as_json() for each in await engine.store.holds()]})
 
 
 @router.get("/api/subscriptions", tags=["events"], response_model=SubscriptionList)

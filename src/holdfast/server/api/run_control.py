@@ -18,9 +18,10 @@ from holdfast.server import views
 from holdfast.server.api.workflows import started_reply
 from holdfast.server.dependencies import TheEngine, TheRun
 from holdfast.server.replies import Json
-from holdfast.server.requests import Answer, ForkRun, Nothing, StrictRoute
+from holdfast.server.requests import Answer, ForkRun, HoldRun, Nothing, StrictRoute
 from holdfast.server.schemas import ERRORS, DeletedRuns, EventSent, RunShown, Started
 from holdfast.store.base import Created
+from holdfast.store.retention import Hold
 
 router = APIRouter(
     prefix="/api/runs/{run_id}", tags=["steering"], route_class=StrictRoute, responses=ERRORS
@@ -44,6 +45,20 @@ async def cancel(engine: TheEngine, run: TheRun, body: Nothing | None = None) ->
 async def terminate(engine: TheEngine, run: TheRun, body: Nothing | None = None) -> Response:
     """End a run that does not heed a cancellation, without its `finally` blocks."""
     await engine.store.request(run.id, "terminate", engine.clock.now())
+    return await _now(engine, run.id)
+
+
+@router.post("/hold", status_code=202, response_model=RunShown)
+async def hold(engine: TheEngine, run: TheRun, body: HoldRun) -> Response:
+    """Let nobody delete the run, nor retention, until it is released."""
+    await engine.store.hold(Hold(run.id, body.reason, body.by, engine.clock.now()))
+    return await _now(engine, run.id)
+
+
+@router.post("/release", status_code=202, response_model=RunShown)
+async def release(engine: TheEngine, run: TheRun, body: Nothing | None = None) -> Response:
+    """Let a held run be deleted again."""
+    await engine.store.release_hold(run.id)
     return await _now(engine, run.id)
 
 

@@ -130,6 +130,11 @@ def _check(tx: Transaction, run: Run, asked: Run) -> None:
             f"{whose} is {run.status}: only runs that have ended can be deleted",
             hint="cancel it first, and wait for its end",
         )
+    held = tx.execute("SELECT reason FROM holds WHERE run_id = ?", (run.id,)).fetchone()
+    if held is not None:
+        raise Refused(
+            f"{whose} is held: {held[0]}", hint="holdfast runs release lets it be deleted again"
+        )
     waiting = tx.execute(WANTED, (run.id,)).fetchone()
     if waiting is not None:
         raise Refused(

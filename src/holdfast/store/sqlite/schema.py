@@ -287,6 +287,22 @@ def statements(sql: str) -> list[str]:
     return found
 
 
+def vacuum(path: Path) -> int:
+    """Write the file anew without what is unused; how many bytes smaller it is."""
+    before = path.stat().st_size
+    try:
+        connection = _open(path)
+        try:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise as_store_error(error, path) from error
+    return max(before - path.stat().st_size, 0)
+
+
 def as_store_error(error: Exception, path: Path | str) -> StoreError:
     """SQLite's error as ours: what is wrong, and what to do."""
     name = getattr(error, "sqlite_errorname", "")

@@ -22,6 +22,7 @@ from holdfast.records.live import Published, UpdateRecord
 from holdfast.records.schedules import Firing, FiringOutcome, Schedule
 from holdfast.records.subscriptions import Reaction, Subscription
 from holdfast.store.base import Append, Change, Claim, Created, Mail, NewRun, Page, RunFilter
+from holdfast.store.retention import Hold, Kept
 from holdfast.store.schedules import ScheduleChange
 from holdfast.store.sqlite import (
     approvals,
@@ -32,6 +33,7 @@ from holdfast.store.sqlite import (
     mailbox,
     projections,
     queries,
+    retention,
     run_control,
     schedules,
     schema,
@@ -264,6 +266,27 @@ class SqliteStore:
         """Remove what is left of deleted runs, some at a time."""
         while await self._read(lambda c: c.execute("SELECT 1 FROM deleted LIMIT 1").fetchone()):
             await self._write(deletion.purge)
+
+    # --- what is kept ---
+
+    async def hold(self, hold: Hold) -> None:
+        await self._write(lambda tx: retention.hold(tx, hold))
+
+    async def release_hold(self, run_id: str) -> bool:
+        return await self._write(lambda tx: retention.release(tx, run_id))
+
+    async def holds(self) -> list[Hold]:
+        return await self._read(retention.holds)
+
+    async def over(self, kept: Kept, limit: int, after: str = "") -> list[str]:
+        return await self._read(lambda c: retention.over(c, kept, limit, after))
+
+    async def workflows(self) -> list[str]:
+        return await self._read(retention.workflows)
+
+    async def vacuum(self) -> int:
+        """Writers wait while the file is written anew; give it a quiet hour if it is large."""
+        return await asyncio.to_thread(schema.vacuum, self.path)
 
     # --- schedules ---
 

@@ -29,6 +29,7 @@ pytest.register_assert_rewrite(
             "messages",
             "ownership",
             "records",
+            "retention",
             "sandboxes",
             "schedules",
             "steering",
@@ -49,6 +50,7 @@ from holdfast.testing.store_conformance.ledger import (  # noqa: E402
 from holdfast.testing.store_conformance.listing import ListingConformance  # noqa: E402
 from holdfast.testing.store_conformance.messages import MessageConformance  # noqa: E402
 from holdfast.testing.store_conformance.ownership import OwnershipConformance  # noqa: E402
+from holdfast.testing.store_conformance.retention import RetentionConformance  # noqa: E402
 from holdfast.testing.store_conformance.sandboxes import SandboxConformance  # noqa: E402
 from holdfast.testing.store_conformance.schedules import ScheduleConformance  # noqa: E402
 from holdfast.testing.store_conformance.steering import SteeringConformance  # noqa: E402
@@ -66,6 +68,7 @@ class RunConformance(
     ApprovalConformance,
     ScheduleConformance,
     SubscriptionConformance,
+    RetentionConformance,
 ):
     """What is asked of a store's runs."""
 
@@ -92,6 +95,7 @@ __all__ = [
     "ListingConformance",
     "MessageConformance",
     "OwnershipConformance",
+    "RetentionConformance",
     "RunConformance",
     "SandboxConformance",
     "ScheduleConformance",
