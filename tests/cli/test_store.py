@@ -63,3 +63,28 @@ def test_a_store_of_a_newer_program_is_refused_by_name(holdfast: Holdfast) -> No
     doctor = holdfast("doctor")
     assert doctor.code == 4
     assert "✗ schema    999" in doctor.out
+
+
+def test_a_verified_backup_was_read_back(shop: Holdfast) -> None:
+    done = shop("store", "backup", str(shop.folder / "read.db"), "--verify", "--json")
+    listed = shop("runs", "list", "--json").json["runs"]
+    assert done.json["runs"] == len(listed)
+    assert done.json["events"] >= len(listed)
+    assert [each.name for each in shop.folder.glob("read.db*")] == ["read.db"]
+
+
+def test_runs_whose_time_is_over_are_pruned_but_not_those_that_are_held(holdfast: Holdfast) -> None:
+    assert holdfast("store", "prune", "--json").error["kind"] == "UsageError"
+    held, gone = (holdfast.detached("till") for _ in range(2))
+    for run in (held, gone):
+        assert holdfast("runs", "cancel", run).code == 0
+    assert "held" in holdfast("runs", "hold", held, "--reason", "case 7").err
+    refused = holdfast("runs", "delete", held, "--json")
+    assert (refused.code, "case 7" in refused.error["message"]) == (3, True)
+    holdfast.environment["HOLDFAST_RETENTION_MOST"] = "0"
+    counted = holdfast("store", "prune", "--dry-run", "--json")
+    assert counted.json == {"deleted": {"till": 1}, "refused": 0}, counted.err
+    assert "1 runs deleted" in holdfast("store", "prune").err
+    assert holdfast("runs", "release", held).code == 0
+    assert holdfast("store", "prune", "--json").json["deleted"] == {"till": 1}
+    assert holdfast("store", "vacuum", "--json").json["bytes"] >= 0

@@ -67,3 +67,15 @@ async def test_the_page_shows_the_next_firings_and_asks_before_it_acts(server: S
     asked = await server.get("/schedules/a%3Cb/do/pause", headers={"accept": "text/html"})
     assert "Pause this schedule?" in asked.text
     assert (await server.get("/schedules/a%3Cb/do/explode")).status == 404
+
+
+async def test_a_held_run_is_listed_and_not_deleted(server: Server) -> None:
+    body = {"input": {"number": 1}}
+    run = (await server.ask("POST", "/api/workflows/doubling/runs", json=body)).json["id"]
+    held = await server.ask("POST", f"/api/runs/{run}/hold", json={"reason": "case 7", "by": "ann"})
+    assert held.status == 202
+    [hold] = (await server.get("/api/holds")).json["holds"]
+    assert (hold["run_id"], hold["reason"], hold["by"]) == (run, "case 7", "ann")
+    assert (await server.ask("POST", f"/api/runs/{run}/delete")).status == 409
+    assert (await server.ask("POST", f"/api/runs/{run}/release")).status == 202
+    assert (await server.get("/api/holds")).json["holds"] == []

@@ -285,7 +285,7 @@ async def _watch_run(options: argparse.Namespace) -> int:
 
 
 def _steer(
-    options: argparse.Namespace, said: str, act: Callable[[Engine, str], Awaitable[None]]
+    options: argparse.Namespace, said: str, act: Callable[[Engine, str], Awaitable[object]]
 ) -> int:
     async def steer() -> Run:
         async with visit(options) as engine:

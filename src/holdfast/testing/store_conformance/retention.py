@@ -16,8 +16,10 @@ ENDED = ("completed", "failed")
 async def ended(store: Store, name: str, at: int, type: str = RUN_COMPLETED) -> None:
     """A run that has ended at a time."""
     claim = await claimed(store, name=name)
-    fields = {"error": {"type": "E", "message": "m"}} if type == RUN_FAILED else {}
-    last = event(2, type, of=name, value=b"1", **fields)
+    if type == RUN_FAILED:
+        last = event(2, type, of=name, value=b"1", error={"type": "E", "message": "m"})
+    else:
+        last = event(2, type, of=name, value=b"1")
     await append(store, claim, last._replace(at=float(at)))
 
 
