@@ -18,8 +18,6 @@ class Reaction:
     """Fields of the payload and their values, as of a wait."""
     key: str | None = None
     """The field of the payload whose value is the run's key."""
-    since: int = 0
-    """The last message that was there when this was declared: only later ones count."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -27,14 +25,12 @@ class Reaction:
 
 @dataclass(frozen=True)
 class Subscription:
-    """What a workflow listens to, and how far it has listened."""
+    """What a workflow listens to."""
 
     workflow: str
     reactions: Mapping[str, Reaction]
     """By the event's name."""
-    seen: int = 0
-    """The last message that was dealt with: whoever deals with the next says which it has seen."""
 
     def as_json(self) -> dict[str, Any]:
         events = {name: each.as_json() for name, each in self.reactions.items()}
-        return {"workflow": self.workflow, "events": events, "seen": self.seen}
+        return {"workflow": self.workflow, "events": events}

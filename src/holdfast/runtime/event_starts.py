@@ -47,13 +47,13 @@ class EventStarts:
         while self._listening:
             known = engine.known_workflows()
             found = await engine.store.news(self._listening, AT_ONCE)
-            for subscription, until, messages in found:
+            for subscription, messages in found:
                 workflow, now = known[subscription.workflow], engine.clock.now()
                 effects = [
-                    effect_of(workflow, subscription.reactions[each.name], each, now)
+                    (each.id, effect_of(workflow, subscription.reactions[each.name], each, now))
                     for each in messages
                 ]
-                await engine.store.deal(Dealt(subscription, until, effects, now))
+                await engine.store.deal(Dealt(workflow.name, effects, now))
             if not found:
                 return
 

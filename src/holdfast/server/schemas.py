@@ -452,7 +452,6 @@ class ReactionShown(Reply):
     action: Literal["start", "cancel"]
     match: dict[str, Any]
     key: str | None
-    since: int
 
 
 class SubscriptionShown(Reply):
@@ -460,7 +459,6 @@ class SubscriptionShown(Reply):
 
     workflow: str
     events: dict[str, ReactionShown]
-    seen: int
 
 
 class SubscriptionList(Reply):

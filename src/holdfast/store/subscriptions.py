@@ -1,7 +1,7 @@
 """The store's contract about events that start and cancel runs.
 
-A workflow listens from one message to the next. What the messages do and how far it has listened
-is written in one transaction, on condition that nobody else has listened further meanwhile. So an
+Who sends a message leaves it, in the same transaction, for the workflows that listen to it. What it
+comes to is done in the transaction that takes it away, by one at a time for each workflow. So an
 event starts its run once, however many processes listen and wherever they die, and events take
 effect in the order they were sent.
 """
@@ -26,32 +26,27 @@ class CancelKey(NamedTuple):
 
 
 class News(NamedTuple):
-    """Messages that a workflow has not dealt with."""
+    """Messages that a workflow has not dealt with, in the order they were sent."""
 
     subscription: Subscription
-    until: int
-    """Up to which message this goes."""
     messages: list[Message]
-    """Those that fit one of its reactions, in the order they were sent."""
 
 
 @dataclass(frozen=True)
 class Dealt:
     """What a workflow's messages come to."""
 
-    subscription: Subscription
-    until: int
-    effects: Sequence[NewRun | CancelKey]
-    """In the order of the messages. A run whose key another has already is not started."""
+    workflow: str
+    effects: Sequence[tuple[int, NewRun | CancelKey]]
+    """By the message's id, in their order. A run whose key another has already is not started."""
     at: float
 
 
 class SubscriptionStore(Protocol):
     """What every store does with events that start runs."""
 
-    async def subscribe(self, workflow: str, reactions: Mapping[str, Reaction]) -> Subscription:
-        """Have a workflow listen to these events, and no others. Reactions that were declared
-        before, in the same words, count since then; the others from the next message on."""
+    async def subscribe(self, workflow: str, reactions: Mapping[str, Reaction]) -> None:
+        """Have a workflow listen to these events, and no others, from the next message on."""
         ...
 
     async def subscriptions(self) -> list[Subscription]:
@@ -62,6 +57,6 @@ class SubscriptionStore(Protocol):
         """What the workflows have not dealt with; messages for one run are for nobody else."""
         ...
 
-    async def deal(self, dealt: Dealt) -> bool:
-        """Do it, unless somebody else has done it; whether it was done."""
+    async def deal(self, dealt: Dealt) -> int:
+        """Do what nobody else has done; how many messages that was."""
         ...

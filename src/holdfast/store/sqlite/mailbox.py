@@ -60,6 +60,7 @@ WHERE m.name = ? AND m.run_id IS ? AND m.id > ?
   AND NOT EXISTS (SELECT 1 FROM receipts WHERE run_id = ? AND message = m.id)
 ORDER BY m.id
 """
+LISTENING = "SELECT workflow, match FROM subscriptions WHERE event = ?"
 REFUSE = "DELETE FROM inbox WHERE id = ? RETURNING run_id, key, kind"
 OUT_OF_OFFERS = """
 SELECT name, match, last_offer FROM waits w WHERE run_id = ? AND key = ?
@@ -148,15 +149,23 @@ def send(
         run_id = queries.newest(tx.connection, run_id)
     insert = "INSERT INTO messages (event_id, name, run_id, payload, at) VALUES (?, ?, ?, ?, ?)"
     message = tx.execute(insert, (event_id, name, run_id, payload, at)).lastrowid
-    if run_id is None and tx.execute("SELECT 1 FROM subscriptions LIMIT 1").fetchone():
-        tx.due = True  # it may start a run
     body = json.loads(payload)
     for waiting, key, match, has_offers in _waits_for(tx, name, run_id, body):
         # One that has others on offer comes to this one when it has refused those.
         if not has_offers and fits(json.loads(match), body):
             _post(tx, waiting, "event", key, message=message, at=at)
             tx.execute(OFFERED, (message, message, waiting, key))
+    if run_id is None:
+        _tell_workflows(tx, name, message, body)
     return True
+
+
+def _tell_workflows(tx: Transaction, name: str, message: int | None, body: Any) -> None:
+    """Leave a message for the workflows that listen to it: it starts a run, or cancels one."""
+    for workflow, match in tx.execute(LISTENING, (name,)).fetchall():
+        if fits(json.loads(match), body):
+            tx.execute("INSERT INTO subscription_news VALUES (?, ?)", (workflow, message))
+            tx.due = True
 
 
 def _waits_for(

@@ -317,8 +317,8 @@ class SqliteStore:
 
     # --- events that start runs ---
 
-    async def subscribe(self, workflow: str, reactions: Mapping[str, Reaction]) -> Subscription:
-        return await self._write(lambda tx: subscriptions.subscribe(tx, workflow, reactions))
+    async def subscribe(self, workflow: str, reactions: Mapping[str, Reaction]) -> None:
+        await self._write(lambda tx: subscriptions.subscribe(tx, workflow, reactions))
 
     async def subscriptions(self) -> list[Subscription]:
         return await self._read(subscriptions.subscriptions)
@@ -326,7 +326,7 @@ class SqliteStore:
     async def news(self, workflows: Sequence[str], limit: int) -> list[News]:
         return await self._read(lambda c: subscriptions.news(c, workflows, limit))
 
-    async def deal(self, dealt: Dealt) -> bool:
+    async def deal(self, dealt: Dealt) -> int:
         return await self._write(lambda tx: subscriptions.deal(tx, dealt))
 
     # --- approvals, and what must begin once ---
