@@ -49,14 +49,14 @@ async def terminate(engine: TheEngine, run: TheRun, body: Nothing | None = None)
 
 
 @router.post("/hold", status_code=202, response_model=RunShown)
-async def hold(engine: TheEngine, run: TheRun, body: HoldRun) -> Response:
+async def hold_run(engine: TheEngine, run: TheRun, body: HoldRun) -> Response:
     """Let nobody delete the run, nor retention, until it is released."""
     await engine.store.hold(Hold(run.id, body.reason, body.by, engine.clock.now()))
     return await _now(engine, run.id)
 
 
 @router.post("/release", status_code=202, response_model=RunShown)
-async def release(engine: TheEngine, run: TheRun, body: Nothing | None = None) -> Response:
+async def release_run(engine: TheEngine, run: TheRun, body: Nothing | None = None) -> Response:
     """Let a held run be deleted again."""
     await engine.store.release_hold(run.id)
     return await _now(engine, run.id)

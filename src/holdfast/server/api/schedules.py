@@ -141,7 +141,7 @@ async def schedule(engine: TheEngine, name: str, query: Annotated[NextQuery, Que
 
 
 @router.put(ONE, response_model=ScheduleShown)
-async def put(engine: TheEngine, name: str, body: PutSchedule) -> Response:
+async def make_schedule(engine: TheEngine, name: str, body: PutSchedule) -> Response:
     """Make a schedule, or change the one of this name; the same again changes nothing."""
     spec = ScheduleSpec(
         parse_timing(body.timing),
@@ -161,20 +161,20 @@ async def put(engine: TheEngine, name: str, body: PutSchedule) -> Response:
 
 
 @router.delete(ONE, status_code=204)
-async def delete(name: str) -> Response:
+async def delete_schedule(name: str) -> Response:
     """Remove a schedule; the runs it has started go on."""
     await (await get_schedule(name[:200])).delete()
     return Response(status_code=204)
 
 
 @router.post(ONE + "/trigger", status_code=202, response_model=Triggered)
-async def trigger(name: str) -> Response:
+async def trigger_schedule(name: str) -> Response:
     """Fire now, besides its times."""
     return Json({"run": await (await get_schedule(name[:200])).trigger()}, 202)
 
 
 @router.post(ONE + "/backfill", status_code=202, response_model=Backfilled)
-async def backfill(name: str, body: BackfillRange) -> Response:
+async def backfill_schedule(name: str, body: BackfillRange) -> Response:
     """Run for the moments of a stretch of time that have no run yet."""
     handle = await get_schedule(name[:200])
     start, end = (datetime.fromtimestamp(at, UTC) for at in (body.start, body.end))
@@ -182,7 +182,7 @@ async def backfill(name: str, body: BackfillRange) -> Response:
 
 
 @router.post(ONE + "/{action}", response_model=ScheduleShown)
-async def pause_or_resume(
+async def pause_or_resume_schedule(
     engine: TheEngine, name: str, action: Literal["pause", "resume"]
 ) -> Response:
     """Make no more firings; or go on from now, without what fell into the pause."""

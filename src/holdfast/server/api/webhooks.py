@@ -29,7 +29,7 @@ router = APIRouter(tags=["webhooks"], route_class=StrictRoute, responses=ERRORS)
 @router.post(
     "/hooks/from/{source}", status_code=202, response_model=EventSent, openapi_extra=ANYTHING
 )
-async def receive(request: Request, source: str, settings: TheSettings) -> Response:
+async def receive_signed_webhook(request: Request, source: str, settings: TheSettings) -> Response:
     """Take a signed webhook and send its event. Needs no token: the signature is checked."""
     configured = settings.webhooks.get(source)
     if configured is None:
