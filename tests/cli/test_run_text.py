@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.run_text import about_runs, in_words
+from holdfast.agents.run_words import about
+from holdfast.cli.run_text import about_runs
 from seeding import Seed
 
 
@@ -15,14 +16,15 @@ from seeding import Seed
     ("given", "words"),
     [
         ('{"task": "Write\\n  it", "model": "a/b"}', "Write it"),
-        ('{"order": 7, "to": "ada", "note": null}', "order=7 to=ada"),
-        ("[1]", ""),
+        ('{"order": 7, "to": "ada", "note": null}', "order=7  to=ada"),
+        ("[1]", "[1]"),
+        ('{"ticket": {"customer": "ada", "text": "It broke.\\nSorry"}}', "It broke. Sorry"),
         ("", ""),
         ('{"order": 7, "text": "cut o', "order : 7, text : cut o"),
     ],
 )
 def test_the_task_or_the_arguments_tell_runs_apart(given: str, words: str) -> None:
-    assert in_words(given.encode()) == words
+    assert about({}, given.encode()) == words
 
 
 def test_all_calls_of_a_run_are_summed(tmp_path: Path) -> None:

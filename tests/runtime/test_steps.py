@@ -496,3 +496,60 @@ async def test_what_would_end_a_program_ends_its_run_alone(harness: Harness, flo
     with pytest.raises(RunFailed, match=r"ending called sys.exit\(config missing\)"):
         await other.result()
     assert (await other.steps())[0].attempts == 2
+
+
+async def test_a_label_tells_calls_of_a_step_apart_and_may_change(harness: Harness):
+    words = "first\n\ttime"
+
+    @workflow
+    async def labelled() -> int:
+        one = await add.options(label=words)(1)
+        await wait_for_event("go", timeout="1h")
+        return one + await add(2)
+
+    run = await start(labelled)
+    await harness.skip("1m")
+    words = "another \ud800 name"  # replayed with another label
+    await harness.crash()
+    await send_event("go", None, run=run.id)
+    assert await run.result() == 5
+    steps = [each for each in await run.steps() if each.kind == "step"]
+    assert [each.label for each in steps] == ["first time", ""]
+    assert steps[0].as_json()["label"] == "first time"
+
+
+async def test_a_label_is_one_line_of_whole_characters(harness: Harness):
+    @workflow
+    async def labelled() -> int:
+        return await add.options(label="a\nb \ud800" + 300 * "x")(1)
+
+    run = await start(labelled)
+    await run.result()
+    (found,) = await run.steps()
+    assert found.label.startswith("a b ?xxx")
+    assert len(found.label) == 200
+
+
+async def test_steps_say_which_branch_of_the_body_asked_for_them(harness: Harness):
+    async def region(numbers: list[int]) -> None:
+        await asyncio.gather(*(add(number) for number in numbers))
+        await add(0)
+
+    @workflow
+    async def branching() -> int:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(region([1, 2]))
+            group.create_task(region([3]), name="south")
+        return await add(9)
+
+    run = await start(branching)
+    await run.result()
+    found = {each.key: each.branch for each in await run.steps()}
+    assert found == {
+        "0.0.0/1": "0.0 region",
+        "0.0.1/1": "0.0 region",
+        "0.0/1": "0.0 region",
+        "0.1.0/1": "0.1 south",
+        "0.1/1": "0.1 south",
+        "0/1": "",
+    }

@@ -7,15 +7,16 @@ get a line, what they are called, what came of them), with tokens and cost from 
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO, cast
 
+from holdfast.agents import run_words
 from holdfast.cli.output import SYMBOLS, dim, duration, mark, short, show_json
-from holdfast.cli.run_text import cost_of, outcome, step_name, tokens_of
+from holdfast.cli.run_text import cost_of, outcome, step_name, tokens_of, told_apart
 from holdfast.errors import NotFound, StoreError
 from holdfast.records import Event, Run, Step
 from holdfast.runtime.engine import Engine
@@ -96,9 +97,13 @@ class Wording:
 
     name: Callable[[Step], str] = step_name
     outcome: Callable[[Step], str] = lambda step: outcome(step, 200)
+    told_apart: Callable[[Step], str] = lambda step: ""
+    """What tells a step from others of its name; shown if it is labelled, or there are others."""
     failed: Callable[[Step], bool] = lambda step: False
     """Whether a step that completed brought bad news, such as tests that failed."""
-    silent: Callable[[Step, float], bool] = lambda step, seconds: False
+    silent: Callable[[Step, float], bool] = lambda step, seconds: run_words.is_inner(
+        step.kind, step.name, step.status
+    )
     """Whether a step that took so long gets no line."""
     columns: int = 20
     """For the name."""
@@ -107,7 +112,7 @@ class Wording:
 
 
 def _code_failed(step: Step) -> bool:
-    return step.name == "run_tests" and _object(step.output).get("passed") is False
+    return step.name == "run_tests" and run_words.object_in(step.output).get("passed") is False
 
 
 def _code_silent(step: Step, seconds: float) -> bool:
@@ -116,14 +121,14 @@ def _code_silent(step: Step, seconds: float) -> bool:
 
 def _code_outcome(step: Step) -> str:
     words: list[str] = []
-    attempt = _object(step.input).get("attempt", 1)
+    attempt = run_words.object_in(step.input).get("attempt", 1)
     if attempt > 1:
         words.append(f"attempt {attempt}")
     if step.attempts > 1:
         words.append(f"try {step.attempts}")
     if step.error is not None:
         words.append(str(step.error))
-    found = _object(step.output)
+    found = run_words.object_in(step.output)
     words += [str(found[name]) for name in ("summary", "problem") if found.get(name)]
     if found.get("disputes"):
         words.append(f"says the tests are wrong: {found['disputes']}")
@@ -140,32 +145,28 @@ CODE = Wording(
 )
 """The code agent's steps."""
 
-_REPO_SILENT = frozenset(
-    {"settle", "open_workspace", "close_workspace", "let_go", "add_up", "join_budget", "timer"}
-)
-_REPO_NAMES = {"take_repo": "take the repo", "run_tests": "tests before", "try_repair": "try"}
+_REPO_NAMES = {"run_tests": "tests before"}
 
 
 def _repo_name(step: Step) -> str:
-    if step.name.startswith("generate_text"):
-        return "think"
-    return _REPO_NAMES.get(step.name, step.name.partition(" ")[0].replace("_", " "))
+    name = run_words.step_name(step.kind, step.name)
+    return _REPO_NAMES.get(step.name, name.replace("_", " "))
 
 
 def _repo_failed(step: Step) -> bool:
-    found = _object(step.output)
+    found = run_words.object_in(step.output)
     return bool(found.get("passed") is False or found.get("is_error") or found.get("ok") is False)
 
 
 def _repo_silent(step: Step, _seconds: float) -> bool:
-    hidden = step.name in _REPO_SILENT and step.error is None
-    return hidden or bool(_object(step.output).get("lost"))
+    hidden = step.kind == "timer" or run_words.is_inner(step.kind, step.name, step.status)
+    return hidden or bool(run_words.object_in(step.output).get("lost"))
 
 
 def _repo_outcome(step: Step) -> str:
     if step.error is not None:
         return str(step.error)
-    given, found = _object(step.input), _object(step.output)
+    given, found = run_words.object_in(step.input), run_words.object_in(step.output)
     match step.name:
         case "take_repo":
             tests: Any = found.get("tests")
@@ -187,15 +188,7 @@ def _repo_outcome(step: Step) -> str:
             wrong = f"  {found.get('text')}" if found.get("is_error") else ""
             return f"{given['path']}{wrong}"
         case _:
-            return _asked(found)
-
-
-def _asked(found: Mapping[str, Any]) -> str:
-    """What a model's reply says or calls."""
-    parts: list[dict[str, Any]] = found.get("parts") or []
-    called = [str(part.get("name")) for part in parts if part.get("type") == "tool_call"]
-    said = " ".join(str(part.get("text")) for part in parts if part.get("type") == "text")
-    return "  ".join(word for word in (said, f"→ {', '.join(called)}" if called else "") if word)
+            return run_words.reply_words(found)
 
 
 REPO = Wording(
@@ -209,11 +202,6 @@ REPO = Wording(
 """The repo agent's steps."""
 
 
-def _object(raw: bytes | None) -> dict[str, Any]:
-    found: Any = json.loads(raw) if raw else None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-
-
 # --- drawing ---
 
 
@@ -224,7 +212,8 @@ class Progress(Watcher):
         self, stream: TextIO, engine: Engine, run_id: str, wording: Wording | None = None
     ) -> None:
         self._stream, self._clock, self._run_id = stream, engine.clock, run_id
-        self._wording = wording or Wording()
+        self._wording = wording or Wording(told_apart=told_apart)
+        self._names: Counter[str] = Counter()
         self._live = stream.isatty()
         self._drawn = 0
         self._finished = Finished()
@@ -240,6 +229,7 @@ class Progress(Watcher):
         """Write what has ended; on a terminal, redraw what has not."""
         now = self._clock.now()
         columns = shutil.get_terminal_size().columns if self._live else 120
+        self._names = Counter(step.name for step in steps)
         self._erase()
         for step in self._finished.new(steps):
             line = self._line(step, now, columns)
@@ -269,7 +259,11 @@ class Progress(Watcher):
             spent = self._spent.get(step.key, CallTotals())
             head = f"{head}  {tokens_of(spent):>6}  {cost_of(spent):>7} "
         room = max(width - len(head) - 3, 20)
-        return f"{head}  {short(wording.outcome(step), room)}".rstrip()
+        words = wording.outcome(step)
+        if step.label or self._names[step.name] > 1 or step.name.startswith(run_words.TOOL):
+            which = short(wording.told_apart(step), max(room // 2, 10))
+            words = " → ".join(word for word in (which, words) if word)
+        return f"{head}  {short(words, room)}".rstrip()
 
     def _write(self, line: str) -> None:
         self._stream.write(f"{line}\n")

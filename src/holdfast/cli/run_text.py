@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+from holdfast.agents import run_words
+from holdfast.agents.run_words import about
 from holdfast.cli.output import duration, moment, note, plain, short
 from holdfast.records import ErrorInfo, Event, Run, Step
 from holdfast.records.calls import NANO
-from holdfast.records.live import ANSWER, UPDATE
-from holdfast.runtime.step_records import steps_of
+from holdfast.runtime.step_records import END_OF, steps_of
 from holdfast.store import opener
 from holdfast.store.inspection import View
 from holdfast.store.ledger import CallTotals
@@ -22,16 +22,18 @@ from holdfast.store.ledger import CallTotals
 
 def step_name(step: Step) -> str:
     """What a step is called: the function's name, or what is waited for."""
-    if step.kind == "wait" and step.name.startswith("@run/"):
-        return f"end of {step.name.removeprefix('@run/')}"
-    if step.kind == "wait" and step.name.startswith("@webhook/"):
-        return "webhook called"
-    if step.kind == "wait" and step.name.startswith(UPDATE):
-        return f"update {plain(step.name.removeprefix(UPDATE))}"
-    if step.kind == "wait" and step.name.startswith(ANSWER):
-        return f"answer of {step.name.removeprefix(ANSWER).partition('/')[0]}"
+    name = plain(run_words.step_name(step.kind, step.name))
+    if step.kind == "wait" and step.name.startswith(END_OF):
+        return f"end of {step.name.removeprefix(END_OF)}"
     prefix = {"wait": "event ", "child": "run of "}.get(step.kind, "")
-    return prefix + plain(step.name)
+    return name if step.name.startswith("@") else prefix + name
+
+
+def told_apart(step: Step) -> str:
+    """What tells a step from others of its name: its label, or its arguments."""
+    if step.label or step.kind not in ("step", "child"):
+        return step.label
+    return run_words.step_arguments(step.name, run_words.object_in(step.input))
 
 
 def outcome(step: Step, width: int) -> str:
@@ -44,8 +46,16 @@ def outcome(step: Step, width: int) -> str:
     if step.error is not None:
         words.append(short(str(step.error), width))
     elif step.output not in (None, b"null"):
-        words.append(short((step.output or b"").decode(), width))
+        words.append(short(result_words(step), width))
     return "  ".join(words)
+
+
+def result_words(step: Step) -> str:
+    """A step's result: what the model said or the tool told, or else as JSON."""
+    asks = (run_words.ASK, run_words.READ)
+    if step.name.startswith((*run_words.THINKS, run_words.TOOL)) or step.name in asks:
+        return run_words.step_outcome(step.name, run_words.object_in(step.output))
+    return (step.output or b"").decode()
 
 
 def header(run: Run, journal: list[Event], now: float) -> list[tuple[str, str]]:
@@ -158,9 +168,8 @@ def innermost(traceback: str) -> list[str]:
 
 # --- what a run is about, and what it cost ---
 
-
-_TASKS = ("task", "issue", "prompt", "question", "message")
-"""Arguments that say what is wanted in a person's words, as agents call them."""
+ABOUT_WIDTH = 400
+"""Characters; a table cuts it to what fits."""
 
 
 @dataclass(frozen=True)
@@ -199,29 +208,9 @@ async def about_runs(store: Path, ids: Sequence[str]) -> dict[str, About]:
 
 
 def _about(view: View, run_id: str) -> About:
-    spent = view.call_totals(run_id)
-    return About(in_words(view.run_input(run_id)), spent)
-
-
-def in_words(raw: bytes | str) -> str:
-    """Arguments on one line: the task in words, or `name=value`; of a long input its beginning."""
-    text = raw.decode(errors="replace") if isinstance(raw, bytes) else raw
-    try:
-        found: Any = json.loads(text)
-    except ValueError:  # cut off
-        return " ".join(re.sub(r'[{}"]', " ", text[:200]).split())
-    if not isinstance(found, dict):
-        return ""
-    given = cast("dict[str, Any]", found)
-    for name in _TASKS:
-        if isinstance(given.get(name), str):
-            return " ".join(given[name].split())
-    shown = [
-        f"{name}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-        for name, value in given.items()
-        if value is not None
-    ]
-    return " ".join(" ".join(shown).split())
+    run = view.run(run_id)
+    attributes = {} if run is None else run.attributes
+    return About(about(attributes, view.run_input(run_id), ABOUT_WIDTH), view.call_totals(run_id))
 
 
 def tokens_of(spent: CallTotals) -> str:

@@ -197,7 +197,7 @@ async def _show_run(options: argparse.Namespace) -> int:
     steps = steps_of(journal)
     if steps:
         print()
-        headings = ("", "STEP", "NAME", "STATUS", "ATTEMPTS", "TOOK", "RESULT")
+        headings = ("", "STEP", "NAME", "WITH", "STATUS", "ATTEMPTS", "TOOK", "RESULT")
         width = limit if options.full else 60
         output.table(headings, [_step_row(step, now, width) for step in steps])
     _show_failure(run, journal, full=options.full)
@@ -206,11 +206,12 @@ async def _show_run(options: argparse.Namespace) -> int:
 
 def _step_row(step: run_text.Step, now: float, width: int) -> tuple[str, ...]:
     took = step.seconds if step.seconds is not None else now - step.started_at
-    result = str(step.error) if step.error else (step.output or b"").decode()
+    result = str(step.error) if step.error else run_text.result_words(step)
     return (
         output.SYMBOLS[step.status],
         step.key,
         run_text.step_name(step),
+        output.short(run_text.told_apart(step), width // 2),
         step.status,
         str(step.attempts),
         output.duration(took),

@@ -224,7 +224,9 @@ class ToolBox:
             return tuple([await self.call(call, names) for call in calls])
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self.call(call, names)) for call in calls]
+                tasks = [
+                    group.create_task(self.call(call, names), name=call.name) for call in calls
+                ]
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None  # as if they had been called in turn
         return tuple(task.result() for task in tasks)

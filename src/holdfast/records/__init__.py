@@ -210,6 +210,10 @@ class Step:
     input: bytes | None = None
     output: bytes | None = None
     error: ErrorInfo | None = None
+    label: str = ""
+    """What tells it from others of its name, as the workflow says."""
+    branch: str = ""
+    """The path of the branch of the body that asked for it, a space, and what it is called."""
 
     @cached_property
     def seconds(self) -> float | None:
@@ -220,6 +224,8 @@ class Step:
             "key": self.key,
             "kind": self.kind,
             "name": self.name,
+            "label": self.label or None,
+            "branch": self.branch or None,
             "status": self.status,
             "attempts": self.attempts,
             "started_at": self.started_at,

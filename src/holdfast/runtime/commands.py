@@ -78,10 +78,15 @@ class Command:
 
 class StepCall(Command):
     # By hand: there is one for every step, and a dataclass of defaults takes twice as long.
-    __slots__ = ("args", "step")
+    __slots__ = ("args", "branch", "step")
 
     def __init__(
-        self, key: str, step: Step[..., Any], value: bytes, args: tuple[Any, ...] | None
+        self,
+        key: str,
+        step: Step[..., Any],
+        value: bytes,
+        args: tuple[Any, ...] | None,
+        branch: str = "",
     ) -> None:
         self.key = key
         self.name = step.name
@@ -93,9 +98,13 @@ class StepCall(Command):
         self.step = step
         self.args = args
         """The arguments, if they are just what decoding `value` would give."""
+        self.branch = branch
+        """The branch of the body that asks for it (see `WorkflowTask.branch`)."""
 
     def meta(self) -> str:
-        return self.step.meta
+        if not self.branch:
+            return self.step.meta
+        return f'{self.step.meta[:-1]}, "branch": {json.dumps(self.branch)}}}'
 
     def same_as(self, recorded: Event) -> bool:
         if recorded.type != self.type or recorded.facts.get("name") != self.name:

@@ -33,6 +33,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT_RETRIES = 3
+LABEL_LENGTH = 200
+
+
+def label_text(text: str) -> str:
+    """A label as it is kept: on one line, of bounded length, and of whole characters."""
+    line = " ".join(text.split()).encode(errors="replace").decode()
+    return line if len(line) <= LABEL_LENGTH else f"{line[: LABEL_LENGTH - 1]}…"
 
 
 class Step(Generic[P, R]):
@@ -67,6 +74,20 @@ class Step(Generic[P, R]):
     @functools.cached_property
     def signature(self) -> Signature:
         return Signature(self.function)
+
+    def options(self, *, label: str) -> Step[P, R]:
+        """This step, to be called in a certain way.
+
+        `label`: a few words that tell this call from others of the same step, on the terminal and
+        on the run's page. They are no part of what replay compares: change them as you like.
+
+        >>> await asyncio.gather(*(fetch.options(label=city)(city) for city in cities))
+        """
+        copy = cast("Step[P, R]", object.__new__(type(self)))
+        copy.__dict__.update(self.__dict__)
+        copy.__dict__["signature"] = self.signature  # gathered once, for all labels
+        copy.meta = json.dumps({"name": self.name, "label": label_text(label)})
+        return copy
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         loop = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]

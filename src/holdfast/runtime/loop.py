@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import re
 import sys
 import weakref
 from collections import deque
@@ -45,6 +46,12 @@ class WorkflowFuture(asyncio.Future[Any]):
         return self._number
 
 
+_UNNAMED = re.compile(r"Task-\d+")
+"""What asyncio calls a task that got no name."""
+_SINGLE_CALLS = frozenset({"call_step", "call_child"})
+"""Coroutines of the driver that are one command each."""
+
+
 class WorkflowTask(asyncio.Task[Any]):
     """A task that knows its place: its path, and how many commands and children it has had."""
 
@@ -56,12 +63,29 @@ class WorkflowTask(asyncio.Task[Any]):
         name: str | None,
         context: contextvars.Context | None,
         path: str,
+        within: str | None = None,
     ) -> None:
         self._number = loop.next_number()
         self.path = path
+        self.within = within
+        """The branch that it belongs to, if it is none of its own."""
         self.commands = 0
         self.children = 0
         super().__init__(coro, loop=loop, name=name, context=context)
+
+    @property
+    def branch(self) -> str:
+        """The branch of the body that it belongs to, as its path and what people call it.
+
+        A task is called by the name it was given, or by its function's. That of the body has no
+        branch; one that only makes a single call, as `gather(step())` does, has its parent's.
+        """
+        if self.within is not None or "." not in self.path:
+            return self.within or ""
+        called = self.get_name()
+        if _UNNAMED.fullmatch(called):
+            called = getattr(self.get_coro(), "__name__", "")
+        return f"{self.path} {called[:80].encode(errors='replace').decode()}"
 
     def __hash__(self) -> int:
         return self._number
@@ -282,14 +306,16 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         **_ignored: Any,
     ) -> asyncio.Task[Any]:
         guard.refuse_unordered_tasks(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-        parent = asyncio.current_task(self)
+        parent, within = asyncio.current_task(self), None
         if isinstance(parent, WorkflowTask):
             path = f"{parent.path}.{parent.children}"
             parent.children += 1
+            if getattr(coro, "__name__", "") in _SINGLE_CALLS:
+                within = parent.branch
         else:
             path = str(self._roots)
             self._roots += 1
-        task = WorkflowTask(coro, loop=self, name=name, context=context, path=path)
+        task = WorkflowTask(coro, loop=self, name=name, context=context, path=path, within=within)
         self.tasks.append(task)
         if len(self.tasks) > 64 and len(self.tasks) & 63 == 0:
             self._forget_finished()

@@ -348,7 +348,15 @@ class Execution:
         self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         value, plain = step.signature.encode_call(args, kwargs, self.max_payload)
-        return await self._await(StepCall(self.next_key(), step, value, plain))
+        key = self.next_key()
+        return await self._await(StepCall(key, step, value, plain, self._branch(key)))
+
+    def _branch(self, key: str) -> str:
+        """The branch of the body that asks; most steps are asked for by the body itself."""
+        if "." not in key:
+            return ""
+        task = asyncio.current_task(self.loop)
+        return task.branch if isinstance(task, WorkflowTask) else ""
 
     async def intercept(self, name: str, function: Callable[[A], Awaitable[R]], argument: A) -> R:
         """Carry out what another layer would do in the body as a step (see `interception`)."""

@@ -94,6 +94,8 @@ def steps_of(journal: Sequence[Event]) -> list[Step]:
             values.get(step.input_seq),
             None if step.output_seq is None else values.get(step.output_seq),
             step.error,
+            step.label,
+            step.branch,
         )
         for step in records_of(journal)
     ]
@@ -138,6 +140,10 @@ class StepRecord:
     due_at: float | None = None
     match: dict[str, Any] = field(default_factory=dict[str, Any])
     edited: bool = False
+    label: str = ""
+    """What tells it from others of its name, as the workflow says."""
+    branch: str = ""
+    """The path of the branch of the body that asked for it, a space, and what it is called."""
 
     @property
     def outcome(self) -> str:
@@ -196,6 +202,7 @@ def _opened(row: JournalRow, kind: StepKind, edited: JournalRow | None) -> StepR
     )
     step.due_at = facts.get("fire_at") or facts.get("deadline")
     step.match = facts.get("match") or {}
+    step.label, step.branch = facts.get("label") or "", facts.get("branch") or ""
     if kind in ("wait", "timer"):
         step.status = "waiting"
     if kind == "webhook":

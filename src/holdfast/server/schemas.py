@@ -239,6 +239,10 @@ class StepShown(Reply):
     key: str
     kind: StepKind
     name: str
+    label: str | None = Field(description="what tells it from others of its name")
+    branch: str | None = Field(
+        description="path and name of the branch of the body that asked for it"
+    )
     status: StepStatus
     attempts: int
     started_at: float

@@ -186,6 +186,8 @@ def step_json(
         "key": step.key,
         "kind": step.kind,
         "name": step.name,
+        "label": step.label or None,
+        "branch": step.branch or None,
         "status": step.status,
         "attempts": step.attempts,
         "started_at": step.started_at,

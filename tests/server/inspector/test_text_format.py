@@ -56,13 +56,6 @@ def test_money(nano: int | None, said: str) -> None:
     assert text_format.money(nano) == said
 
 
-def test_a_run_is_summed_up_by_its_task_or_by_what_it_was_given() -> None:
-    assert text_format.summary({"task": "Sort a list\nquickly"}, b"{}") == "Sort a list"
-    assert text_format.summary({}, b'{"prompt": "Hello"}') == "Hello"
-    assert text_format.summary({}, b'{"a": 1, "b": [2]}') == "a=1  b=[2]"
-    assert text_format.summary({}, b'{"cut": "in the mid') == '{"cut": "in the mid'
-
-
 def test_a_payload_is_shown_by_field_with_text_as_text_and_code_in_colours() -> None:
     data = json.dumps(
         {"filename": "a.py", "code": "def f():\n    return '<b>'", "n": 3, "note": "one\ntwo"}

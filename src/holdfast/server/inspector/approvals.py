@@ -9,12 +9,12 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holdfast.agents.run_words import about
 from holdfast.errors import NotFound
 from holdfast.loop.approval_decisions import decide
 from holdfast.records.approvals import Approval
 from holdfast.server.inspector.pages import Page, inspection, mask, seen
 from holdfast.server.inspector.payloads import Field, Mask, fields_of, masked_value
-from holdfast.server.inspector.text_format import summary
 from holdfast.server.settings import ServerSettings
 from holdfast.store.inspection import View
 
@@ -57,7 +57,7 @@ def run_words(view: View, run_id: str, masked: Mask) -> tuple[str, str]:
     given = view.payload(run_id, 1, 0, 4096)
     if run is None:
         return "", ""
-    words = summary(run.attributes, given.data if given is not None else b"", 400)
+    words = about(run.attributes, given.data if given is not None else b"", 400)
     return run.workflow, masked(words)
 
 

@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from holdfast import __version__
+from holdfast.agents.run_words import one_line
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.gateway import Gateway
@@ -245,9 +246,11 @@ def _templates() -> Environment:
     )
     for name in (
         "duration", "brief", "ago", "number", "compact", "money", "size", "memory", "percent",
-        "moment", "machine_time", "clock", "title", "short_id", "one_line",
+        "moment", "machine_time", "clock", "title", "short_id",
     ):  # fmt: skip
         environment.filters[name] = getattr(text_format, name)
+    filters: dict[str, Any] = environment.filters
+    filters["one_line"] = one_line
     environment.filters["label"] = label_of
     environment.filters["pathpart"] = lambda text: quote(str(text), safe="")
     own: dict[str, Any] = {"url": url, "static": static_url}

@@ -12,6 +12,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holdfast.agents import run_words
+from holdfast.agents.run_words import about
 from holdfast.errors import NotFound
 from holdfast.records.live import Published
 from holdfast.runtime.step_records import StepRecord
@@ -22,11 +24,12 @@ from holdfast.server.inspector.pages import Page, inspection, mask, url, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
 from holdfast.server.inspector.run_data import Loaded, existing, is_inner, load
 from holdfast.server.inspector.runs import status_of
-from holdfast.server.inspector.text_format import moment, summary
+from holdfast.server.inspector.text_format import moment
 from holdfast.store.inspection import CallRow, StepWork, View
 
 LABEL_BYTES = 4096
 """Of a step's input that is looked at for words that tell it apart."""
+LABEL_WIDTH = 60
 RESULT_BYTES = 4 * 1024 * 1024
 """A result up to this size is looked at for a patch."""
 SHOWN = 200
@@ -108,15 +111,19 @@ def _first_row(steps: Sequence[StepRecord], panel: Panel | None, chosen: int) ->
 def told_apart(
     view: View, run_id: str, steps: Sequence[StepRecord], masked: Mask
 ) -> dict[str, str]:
-    """Words that tell steps of one name apart: the arguments that each was given."""
+    """Words that tell steps of one name apart: their labels, or the arguments of each."""
     names = Counter(step.name for step in steps if step.kind in ("step", "child"))
-    found: dict[str, str] = {}
+    found = {step.key: masked(step.label) for step in steps if step.label}
     for step in steps:
-        if names[step.name] < 2 or not 2 < step.input_size <= LABEL_BYTES:
+        if step.label or not 2 < step.input_size <= LABEL_BYTES:
+            continue
+        if names[step.name] < 2 and not step.name.startswith(run_words.TOOL):
             continue
         given = view.payload(run_id, step.input_seq, 0, LABEL_BYTES)
         if given is not None:
-            found[step.key] = summary({}, masked(given.data.decode(errors="replace")).encode(), 48)
+            shown = run_words.object_in(masked(given.data.decode(errors="replace")))
+            words = run_words.step_arguments(step.name, shown)
+            found[step.key] = run_words.one_line(words, LABEL_WIDTH)
     return found
 
 
@@ -194,16 +201,11 @@ def common(
         "failure_hint": None if loaded.failure is None else loaded.failure.hint,
         "tab": tab,
         "input": input,
-        "summary": _summary(loaded, input),
+        "summary": about(run.attributes, masked(loaded.given.decode(errors="replace")), 400),
         "actions": actions_for(loaded),
         "approvals": [(each, approvals.shown(each, masked)) for each in loaded.approvals],
         "log": loaded.log,
     }
-
-
-def _summary(loaded: Loaded, input: Shown | None) -> str:
-    given = {} if input is None else {f.name: str(f.html) for f in input.fields if f.kind != "json"}
-    return summary(loaded.run.attributes, json.dumps(given).encode(), 240)
 
 
 def published_shown(loaded: Loaded, masked: Mask) -> Shown | None:

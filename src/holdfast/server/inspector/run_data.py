@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.agents import run_words
 from holdfast.errors import NotFound
 from holdfast.records import ErrorInfo, Run
 from holdfast.records.approvals import Approval
-from holdfast.records.live import ANSWER, UPDATE, Published
-from holdfast.runtime.step_records import END_OF, StepRecord, error_of, records_of
+from holdfast.records.live import Published
+from holdfast.runtime.step_records import StepRecord, error_of, records_of
 from holdfast.server.inspector import timeline
-from holdfast.store.base import DECIDED
 from holdfast.store.inspection import CallRow, JournalRow, Sums, View
 from holdfast.store.ledger import CallTotals
 
@@ -34,6 +34,8 @@ class Loaded:
     approvals: list[Approval]
     """What it waits for somebody to decide."""
     published: list[Published]
+    given: bytes
+    """Its arguments, or their beginning."""
     log: int
 
     @property
@@ -103,6 +105,7 @@ def load(view: View, run_id: str) -> Loaded:
         view.call_totals_by_step(run_id),
         view.approvals("pending", run_id, APPROVALS, None, time.time()),
         view.published(run_id),
+        view.run_input(run_id),
         view.log_end(),
     )
 
@@ -117,35 +120,15 @@ def existing(view: View, run_id: str) -> Run:
 
 # --- steps: what pages call them, and which one a run's page opens on ---
 
-WEBHOOK = "@webhook/"
-NAMES = {"take_repo": "take the repo", "try_repair": "try"}
-"""What the CLI calls steps of the agents."""
-INNER = frozenset(
-    {"settle", "open_workspace", "close_workspace", "let_go", "add_up", "join_budget"}
-)
-"""Steps of the agents that are set-up and clean-up: folded on the page, as in the CLI."""
-
 
 def is_inner(step: StepRecord) -> bool:
-    """Whether it says nothing of what the run is about; not so if something went wrong."""
-    return step.name in INNER and step.ended_at is not None and not step.went_wrong
+    """Whether it says nothing of what the run is about."""
+    return run_words.is_inner(step.kind, step.name, step.status)
 
 
 def label_of(step: StepRecord) -> str:
     """What to call a step: the function's name, or what is waited for."""
-    if step.kind == "webhook":
-        return "webhook made"
-    if step.kind != "wait":
-        return "think" if step.name.startswith("generate_text") else NAMES.get(step.name, step.name)
-    if step.name.startswith(END_OF):
-        return "end of run"
-    if step.name.startswith(UPDATE):
-        return f"update {step.name.removeprefix(UPDATE)}"
-    if step.name.startswith(ANSWER):
-        return f"answer of {step.name.removeprefix(ANSWER).partition('/')[0]}"
-    if step.name.startswith(WEBHOOK):
-        return "webhook called"
-    return "decision" if step.name.startswith(DECIDED) else step.name
+    return run_words.step_name(step.kind, step.name)
 
 
 def opens_on(steps: Sequence[StepRecord], run: Run) -> StepRecord | None:

@@ -9,11 +9,11 @@ from typing import Any, cast, get_args
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
+from holdfast.agents.run_words import about
 from holdfast.errors import UsageError
 from holdfast.records import Run, Status
 from holdfast.server import views
 from holdfast.server.inspector.pages import Page, inspection, whole
-from holdfast.server.inspector.text_format import summary
 from holdfast.store.inspection import COUNTED, RunPage, RunQuery, RunRow
 
 ROWS = 50
@@ -44,7 +44,7 @@ async def list_page(request: Request) -> Page:
         "workflows": _workflows(found),
         "spans": SPANS,
         "counted": COUNTED,
-        "summary": summary,
+        "summary": about,
         "status_of": status_of,
         "filtered": bool(given),
         "log": found.log,
@@ -154,7 +154,7 @@ def row_json(row: RunRow) -> dict[str, Any]:
     doing = row.doing
     return {
         **views.run_json(row.run),
-        "summary": summary(row.run.attributes, row.input),
+        "summary": about(row.run.attributes, row.input),
         "doing": None
         if doing is None
         else {"name": doing.name, "since": doing.since, "attempt": doing.attempt},

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
-from typing import Any, cast
 
 NANO = 1_000_000_000
 
@@ -125,33 +123,3 @@ def short_id(id: str) -> str:
     """An id in a narrow place: its prefix and last six characters, which tell it apart."""
     prefix, mark, rest = id.partition("_")
     return f"{prefix}_{rest[-6:]}" if mark and len(rest) > 10 else id
-
-
-def one_line(text: str, width: int) -> str:
-    """The first line of a text, cut to a width."""
-    line = next((part.strip() for part in text[: width * 4].splitlines() if part.strip()), "")
-    return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
-
-
-def summary(attributes: dict[str, Any], input: bytes, width: int = 160) -> str:
-    """What a run is about: its `task` attribute, or what it was given."""
-    task = attributes.get("task")
-    if isinstance(task, str) and task.strip():
-        return one_line(task, width)
-    try:
-        given: Any = json.loads(input or b"{}")
-    except ValueError:
-        return one_line(input.decode(errors="replace"), width)
-    if not isinstance(given, dict):
-        return one_line(_said(given), width)
-    named = cast("dict[str, Any]", given)
-    texts = [value for value in named.values() if isinstance(value, str) and value.strip()]
-    if len(texts) == 1 and len(named) == 1:
-        return one_line(texts[0], width)
-    return one_line("  ".join(f"{name}={_said(value)}" for name, value in named.items()), width)
-
-
-def _said(value: Any) -> str:
-    if isinstance(value, str):
-        return one_line(value, 60)
-    return one_line(json.dumps(value, ensure_ascii=False), 60)

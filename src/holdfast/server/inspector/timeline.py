@@ -8,7 +8,7 @@ width goes to the work.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from holdfast.runtime.step_records import StepRecord
@@ -229,27 +229,45 @@ class Line:
     calls: int
     seconds: float
     depth: int
+    opens: list[Group] = field(default_factory=lambda: list[Group]())
+    """The branches of the body that begin with this row."""
 
 
 @dataclass
-class Round:
-    """The steps of one attempt of a loop; or steps that belong to none."""
+class Group:
+    """Rows that belong together, summed up: an attempt of a loop, a branch of the body."""
 
-    number: int | None
     lines: list[Line]
     bar: Piece | None = None
     seconds: float = 0.0
     tokens: int = 0
     cost: int = 0
+    name: str = ""
+    depth: int = 0
 
     @property
     def status(self) -> str:
-        """How the round went: by what in it went wrong, or is still under way."""
+        """How it went: by what in it went wrong, or is still under way."""
         states = [line.step.outcome for line in self.lines]
         for state in ("failed", "timed out", "not passed", "running", "retrying", "waiting"):
             if state in states:
                 return state
         return "cancelled" if "cancelled" in states else "completed"
+
+    def sum_up(self, axis: Axis, now: float) -> None:
+        """Measure its rows, once they are all there."""
+        begin, end = _extent([line.step for line in self.lines], now)
+        self.bar = axis.piece(begin, end, "group")
+        self.seconds = end - begin
+        self.tokens = sum(line.tokens for line in self.lines)
+        self.cost = sum(line.cost or 0 for line in self.lines)
+
+
+@dataclass
+class Round(Group):
+    """The steps of one attempt of a loop; or, without a number, steps that belong to none."""
+
+    number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -381,19 +399,61 @@ def _rounds(lines: Sequence[Line], axis: Axis, now: float) -> list[Round]:
             rounds[-1].lines += between
         else:
             if between:
-                rounds.append(Round(None, between))
-            rounds.append(Round(number, []))
+                rounds.append(Round(between))
+            rounds.append(Round([], number=number))
         between = []
         rounds[-1].lines.append(line)
     if between:
-        rounds.append(Round(None, between))
+        rounds.append(Round(between))
     for round in rounds:
-        begin, end = _extent([line.step for line in round.lines], now)
-        round.bar = axis.piece(begin, end, "group")
-        round.seconds = end - begin
-        round.tokens = sum(line.tokens for line in round.lines)
-        round.cost = sum(line.cost or 0 for line in round.lines)
+        round.lines = _nested(round.lines, axis, now)
+        round.sum_up(axis, now)
     return rounds
+
+
+def _nested(lines: Sequence[Line], axis: Axis, now: float) -> list[Line]:
+    """Rows with those of one branch of the body together, below a heading with its name.
+
+    A branch of a single row has no heading: it is told by that row.
+    """
+    if not any(line.step.branch for line in lines):
+        return list(lines)  # one after another, or a journal from before branches had names
+    branches: dict[str, Group] = {}
+    for line in lines:
+        path, _, name = line.step.branch.partition(" ")
+        for outer in _enclosing(path):
+            branches.setdefault(outer, Group([])).lines.append(line)
+        if path:
+            branches[path].name = name
+    headed = {
+        path: group for path, group in branches.items() if group.name and len(group.lines) > 1
+    }
+    places = {line.step.key: place for place, line in enumerate(lines)}
+    begins = {path: places[group.lines[0].step.key] for path, group in headed.items()}
+
+    def own(line: Line) -> list[str]:
+        return [path for path in _enclosing(line.step.branch.partition(" ")[0]) if path in headed]
+
+    for path, group in headed.items():
+        group.depth = min(sum(outer in headed for outer in _enclosing(path)) - 1, 3)
+        group.sum_up(axis, now)
+    ordered = sorted(
+        lines, key=lambda line: (*(begins[path] for path in own(line)), places[line.step.key])
+    )
+    found: list[Line] = []
+    opened: set[str] = set()
+    for line in ordered:
+        within = own(line)
+        opens = [headed[path] for path in within if path not in opened]
+        opened.update(within)
+        found.append(replace(line, depth=min(len(within), 4), opens=opens))
+    return found
+
+
+def _enclosing(path: str) -> list[str]:
+    """A branch and those around it, outermost first: 0.1 and 0.1.2 of 0.1.2."""
+    parts = path.split(".")
+    return [".".join(parts[:count]) for count in range(2, len(parts) + 1)]
 
 
 def _overview(
