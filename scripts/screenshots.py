@@ -1,6 +1,7 @@
 """Take the pictures of the inspector in docs/images, from a store that is made for them.
 
     make screenshots
+    python scripts/screenshots.py support repo      some of them
 
 Needs Chromium (`apt-get install chromium`).
 """
@@ -30,7 +31,7 @@ from holdfast.server.settings import ServerSettings  # noqa: E402
 from seeding import Seed  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
-WIDE, PHONE = (1280, 800), (390, 844)
+WIDE, PHONE = (1280, 800), (360, 780)
 SHOTS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "runs": ("/runs", "light", WIDE),
     "runs-dark": ("/runs", "dark", WIDE),
@@ -39,6 +40,17 @@ SHOTS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "run-dark": ("/runs/{passed}?step=0/2", "dark", WIDE),
     "run-phone": ("/runs/{passed}?step=0/2", "light", PHONE),
     "failed": ("/runs/{failed}", "light", WIDE),
+    "support": ("/runs/{support}", "light", (1280, 1100)),
+    "support-dark": ("/runs/{support}", "dark", (1280, 1100)),
+    "support-phone": ("/runs/{waiting}", "light", PHONE),
+    "support-waiting": ("/runs/{waiting}", "light", WIDE),
+    "repo": ("/runs/{repo}", "light", (1280, 1000)),
+    "repo-dark": ("/runs/{repo}", "dark", (1280, 1000)),
+    "repo-phone": ("/runs/{repo}", "light", PHONE),
+    "parallel": ("/runs/{parallel}", "light", (1280, 620)),
+    "parallel-phone": ("/runs/{parallel}", "light", PHONE),
+    "long": ("/runs/{long}", "light", (1280, 600)),
+    "compare": ("/runs/{parallel}/compare/{forked}", "light", WIDE),
     "transcript": ("/runs/{passed}/transcript", "light", (1280, 1500)),
     "events": ("/runs/{failed}/events", "light", WIDE),
     "json": ("/runs/{passed}/json", "light", WIDE),
@@ -130,7 +142,7 @@ def main() -> int:
 def pictures(path: str, served: Served) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
-        for name in SHOTS:
+        for name in sys.argv[1:] or SHOTS:
             take(browser, served, name)
         browser.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -355,7 +356,7 @@ index 0000000..9d8e7f6
 
 
 def repaired(seed: Seed, age: float) -> SeededRun:
-    """A run on a repo, with its patch."""
+    """A run on a repo that passed at its second try, with its patch."""
     task = "The total leaves out the first line of an order"
     run = seed.run("fix_repo", age, {"task": task}, attributes={"task": task, "passed": True})
     run.begin()
@@ -363,9 +364,14 @@ def repaired(seed: Seed, age: float) -> SeededRun:
     run.step("take_repo", {"source": "."}, {"files": 212, "tests": {"command": "pytest -q"}}, 3.0)
     before = {"ok": False, "summary": "1 failed, 41 passed"}
     run.step("run_tests", {"command": "pytest -q"}, before, 9.0)
-    run.step("generate_text opus", {"prompt": "p"}, {"parts": []}, 6.0)
+    think(seed, run, [("user", task)], "I look for where it is added up.", [("search", {})])
     run.step("search", {"pattern": "def total"}, {"text": "shop/prices.py:8"}, 0.2)
     run.step("edit", {"path": "shop/prices.py"}, {"text": "edited"}, 0.1)
+    failed = {"passed": False, "summary": "1 failed, 42 passed"}
+    run.step("judge", {"round": 1}, failed, 8.2)
+    think(seed, run, [], "The new test has a wrong price.", [("edit", {})])
+    run.step("edit", {"path": "tests/test_prices.py"}, {"text": "edited"}, 0.1)
+    run.step("judge", {"round": 2}, {"passed": True, "summary": "43 passed"}, 8.1)
     run.step("close_workspace", {}, None, 0.1)
     run.complete(
         {
@@ -384,6 +390,111 @@ def repaired(seed: Seed, age: float) -> SeededRun:
     return run
 
 
+def think(
+    seed: Seed,
+    run: SeededRun,
+    added: list[tuple[str, str]],
+    said: str,
+    tools: list[tuple[str, dict[str, Any]]] | None = None,
+) -> None:
+    """A turn of the tool-calling loop: what is new to the model, and its reply."""
+    key = run.next_key()
+    wanted = [(name, json.dumps(arguments)) for name, arguments in tools or []]
+    seed.call(
+        OPUS,
+        run.at,
+        3.9,
+        (2100, 240),
+        0.0165,
+        run=run,
+        step=(f"generate_text {OPUS}", key),
+        first_token=1.4,
+        reply=said,
+        messages=added or None,
+        tools=wanted,
+    )
+    parts: list[dict[str, Any]] = [{"type": "text", "text": said, "cache": None}]
+    parts += [
+        {"type": "tool_call", "id": f"call_{place}", "name": name, "arguments": arguments}
+        for place, (name, arguments) in enumerate(wanted)
+    ]
+    messages = [
+        {"role": role, "parts": [{"type": "text", "text": text, "cache": None}]}
+        for role, text in added
+    ]
+    run.step(
+        f"generate_text {OPUS}",
+        {"model": OPUS, "added": messages, "rest": "", "tags": [], "stream": None},
+        {"parts": parts, "finish": "tool_calls" if tools else "stop", "model": OPUS},
+        4.0,
+        key=key,
+    )
+
+
+def use_tool(
+    run: SeededRun,
+    name: str,
+    arguments: dict[str, Any],
+    told: str,
+    status: str = "done",
+    approval: str | None = None,
+) -> None:
+    given = {"call_id": "call_0", "arguments": arguments, "max_result": 5, "approval": approval}
+    content = [{"type": "text", "text": told, "cache": None}]
+    output = {"content": content, "is_error": status != "done", "status": status}
+    run.step(f"tool {name}", given, output, 0.4)
+
+
+CHARGED_TWICE = (
+    "Hello,\nI was charged twice for order A-2291, 640 € each. "
+    "Could you pay one of them back?\nDana Whitfield"
+)
+
+
+def conversation(seed: Seed, age: float, decided: tuple[str, str] | None) -> SeededRun:
+    """A support agent's run; `decided`: by whom and with which note, None while it waits."""
+    run = seed.run("support_agent", age, {"ticket": {"customer": "dana", "text": CHARGED_TWICE}})
+    run.begin()
+    rules = "You answer customers of a shop. Look an order up before you say anything about it."
+    look = [("look_up_order", {"order": "A-2291"})]
+    think(seed, run, [("system", rules), ("user", CHARGED_TWICE)], "Let me look it up.", look)
+    order = {"id": "A-2291", "item": "armchair", "paid": "1280.00", "refunded": "0"}
+    use_tool(run, "look_up_order", {"order": "A-2291"}, json.dumps(order))
+    refund = {"order": "A-2291", "amount": "640.00", "reason": "charged twice"}
+    think(seed, run, [], "It was paid twice: I refund one of them.", [("refund", refund)])
+    asked_at = run.at
+    verdict = None if decided is None else ("approved", *decided)
+    id = seed.approval(run, "refund", refund, tool="refund", asked_of="manager", decided=verdict)
+    question = {"title": "refund", "tool": "refund", "arguments": refund, "asked_of": "manager"}
+    run.step("ask for approval", {"question": question}, {"id": id, "status": "pending"}, 0.02)
+    if decided is None:
+        run.wait(f"@approval/{id}", {}, None, limit=DAY)
+        run.status("waiting", due_at=run.at + DAY)
+        return run
+    run.wait(f"@approval/{id}", {}, 3 * HOUR, {"status": "approved"}, limit=DAY)
+    read = {"id": id, "status": "approved", "decided_by": decided[0], "note": decided[1]}
+    run.step("read the decision", {"id": id}, {**read, "decided_at": run.at}, 0.01)
+    assert run.at > asked_at
+    use_tool(run, "refund", refund, "paid back 640.00, receipt R-7731", approval=id)
+    answer = "We are sorry: you paid twice. 640.00 € are on their way back (receipt R-7731)."
+    think(seed, run, [], answer)
+    run.step("tell the customer", {"customer": "dana", "text": answer}, None, 0.3)
+    run.complete({"text": answer, "settled": True})
+    return run
+
+
+def long_import(seed: Seed, age: float, steps: int = 2000) -> SeededRun:
+    """A run of many steps, three of which were tried twice."""
+    run = seed.run("reindex_catalogue", age, {"pages": steps, "since": "2026-01-01"})
+    run.begin()
+    for page in range(steps):
+        again = [(0.2, 0.5, "TimeoutError", "the search index did not answer")]
+        retries = again if page % 700 == 650 else None
+        run.step("index_page", {"page": page}, {"products": 48}, 0.15, retries=retries)
+    run.complete({"products": 48 * steps})
+    return run
+
+
 def spread(seed: Seed, age: float, rate: str, forked_from: str | None = None) -> SeededRun:
     """A workflow of somebody's own, with steps side by side."""
     run = seed.run(
@@ -393,9 +504,23 @@ def spread(seed: Seed, age: float, rate: str, forked_from: str | None = None) ->
         forked_from=forked_from,
     )
     run.begin()
+    begun = run.at
     for place, region in enumerate(("north", "south", "west")):
-        figures = {"region": region, "revenue": 1200 + place}
-        run.step("fetch_figures", {"region": region}, figures, 1.0, key=f"0.{place}/0")
+        branch, run.at = f"0.{place} region", begun + 0.01 * place
+        for inner, shop in enumerate(("centre", "station")):
+            given = {"region": region, "shop": shop}
+            figures = {**given, "revenue": 1200 + place}
+            key, label = f"0.{place}.{inner}/1", f"{region}, {shop}"
+            run.step(
+                "fetch_figures",
+                given,
+                figures,
+                1.0 + inner / 5,
+                key=key,
+                branch=branch,
+                label=label,
+            )
+        run.step("sum_region", {"region": region}, 2401, 0.3, key=f"0.{place}/1", branch=branch)
     run.step("convert", {"currency": "EUR", "rate": rate}, {"sum": f"3603 at {rate}"}, 0.4)
     run.step("write_report", {"quarter": "2026-Q3"}, {"pages": 4}, 2.0)
     run.complete({"pages": 4})
@@ -424,30 +549,10 @@ def fill(seed: Seed) -> dict[str, str]:
     ids["repo"] = repaired(seed, 3000).id
     ids["parallel"] = spread(seed, 2900, "1.08").id
     ids["forked"] = spread(seed, 2800, "1.11", forked_from=ids["parallel"]).id
-    refund = seed.run(
-        "support_agent",
-        2100,
-        {"ticket": 4821, "text": "I was charged twice for order A-2291"},
-        attributes={"ticket": 4821, "task": "Charged twice for order A-2291"},
-    )
-    refund.begin()
-    key = refund.next_key()
-    seed.call(
-        OPUS,
-        refund.at,
-        4.2,
-        (2100, 240),
-        0.0165,
-        run=refund,
-        step=("decide", key),
-        first_token=1.9,
-        reply="A refund of $40 needs an approval.",
-        tools=[("refund", '{"order": "A-2291", "amount": 40}')],
-    )
-    refund.step("decide", {"ticket": 4821}, {"tool": "refund", "amount": 40}, 4.3, key=key)
-    refund.wait("refund_approved", {"ticket": 4821}, None)
-    refund.status("waiting", due_at=seed.now + 20 * HOUR)
+    refund = conversation(seed, 2100, None)
     ids["waiting"] = refund.id
+    ids["support"] = conversation(seed, 5 * HOUR, ("grace", "bank statement seen")).id
+    ids["long"] = long_import(seed, 2 * HOUR).id
     deploy = seed.run(
         "deploy",
         640,

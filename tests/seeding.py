@@ -399,9 +399,10 @@ class SeededRun:
         self._commands += 1
         return f"{path}/{self._commands - 1}"
 
-    def open(self, name: str, input: dict[str, Any], key: str | None = None) -> str:
+    def open(self, name: str, input: dict[str, Any], key: str | None = None, **facts: str) -> str:
+        """`facts`: its label, its branch."""
         key = key or self.next_key()
-        self.event("step.started", key, {"name": name}, input)
+        self.event("step.started", key, {"name": name, **facts}, input)
         return key
 
     def step(
@@ -415,9 +416,10 @@ class SeededRun:
         error: tuple[str, str, str] | None = None,
         key: str | None = None,
         gap: float = 0.01,
+        **facts: str,
     ) -> str:
         """A step that ended: with an output, or with (type, message, traceback)."""
-        key = self.open(name, input, key)
+        key = self.open(name, input, key, **facts)
         attempt = 0
         for took, wait, type, message in retries or []:
             attempt += 1

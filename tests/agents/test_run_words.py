@@ -46,8 +46,9 @@ def test_a_clock_that_was_stopped_is_inner_and_one_that_rang_is_not() -> None:
 
 
 def test_a_clean_up_that_failed_is_shown() -> None:
-    assert run_words.is_inner("step", "close_workspace", "completed")
-    assert not run_words.is_inner("step", "close_workspace", "failed")
+    assert run_words.is_inner("step", "close_workspace", "completed", repo=True)
+    assert not run_words.is_inner("step", "close_workspace", "failed", repo=True)
+    assert not run_words.is_inner("step", "close_workspace", "completed")  # somebody's own
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,10 @@ TOOL = "tool "
 ASK, READ = "ask for approval", "read the decision"
 _WEBHOOK = "@webhook/"
 _NAMES = {"take_repo": "take the repo", "try_repair": "try", ASK: "ask"}
-_INNER = frozenset(
-    {
-        "settle", "open_workspace", "close_workspace", "let_go", "add_up", "join_budget",
-        READ, "use the approval", "withdraw the approval",
-    }
-)  # fmt: skip
+_INNER = frozenset({READ, "use the approval", "withdraw the approval"})
+_INNER_OF_REPO = _INNER | {
+    "settle", "open_workspace", "close_workspace", "let_go", "add_up", "join_budget"
+}  # fmt: skip
 
 
 def object_in(raw: bytes | str | None) -> dict[str, Any]:
@@ -115,14 +113,16 @@ def step_name(kind: str, name: str) -> str:
     return "decision" if name.startswith(DECIDED) else name
 
 
-def is_inner(kind: str, name: str, status: str) -> bool:
+def is_inner(kind: str, name: str, status: str, *, repo: bool = False) -> bool:
     """Whether a step is set-up, clean-up or a clock, and says nothing of what the run is about.
 
-    A clock is a timer that nobody waits for any more: a time limit that was kept.
+    A clock is a timer that nobody waits for any more: a time limit that was kept. `repo`: of the
+    repo agent, whose own names elsewhere are anybody's.
     """
     if kind == "timer":
         return name == "timer" and status == "cancelled"
-    return kind == "step" and name in _INNER and status == "completed"
+    inner = _INNER_OF_REPO if repo else _INNER
+    return kind == "step" and name in inner and status == "completed"
 
 
 def step_arguments(name: str, given: Mapping[str, Any]) -> str:

@@ -159,7 +159,9 @@ def _repo_failed(step: Step) -> bool:
 
 
 def _repo_silent(step: Step, _seconds: float) -> bool:
-    hidden = step.kind == "timer" or run_words.is_inner(step.kind, step.name, step.status)
+    hidden = step.kind == "timer" or run_words.is_inner(
+        step.kind, step.name, step.status, repo=True
+    )
     return hidden or bool(run_words.object_in(step.output).get("lost"))
 
 

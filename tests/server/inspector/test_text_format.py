@@ -20,7 +20,7 @@ from holdfast.server.inspector.models import (
     slice_width,
 )
 from holdfast.server.inspector.payloads import SHOWN_TEXT, show
-from holdfast.server.inspector.transcript import speech_of, story_of
+from holdfast.server.inspector.story import speech_of, story_of
 from holdfast.store.inspection import Payload, Slice, Sum
 from holdfast.store.ledger import CallTotals
 

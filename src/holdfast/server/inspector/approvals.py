@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import getpass
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -12,11 +14,12 @@ from starlette.responses import Response
 from holdfast.agents.run_words import about
 from holdfast.errors import NotFound
 from holdfast.loop.approval_decisions import decide
+from holdfast.records import Run
 from holdfast.records.approvals import Approval
 from holdfast.server.inspector.pages import Page, inspection, mask, seen
 from holdfast.server.inspector.payloads import Field, Mask, fields_of, masked_value
 from holdfast.server.settings import ServerSettings
-from holdfast.store.inspection import View
+from holdfast.store.inspection import CallRow, View
 
 SHOWN = 100
 
@@ -27,11 +30,11 @@ async def list_page(request: Request) -> Page:
 
     def ask(
         view: View,
-    ) -> tuple[list[Approval], list[Approval], dict[str, tuple[str, str]], int]:
+    ) -> tuple[list[Approval], list[Approval], dict[str, Asker | None], int]:
         waiting = view.approvals("pending", None, SHOWN, None, now)
         latest = view.approvals(None, None, SHOWN, None, now)
         decided = [each for each in latest if each.status != "pending"]
-        about = {id: run_words(view, id, masked) for id in {each.run_id for each in waiting}}
+        about = {id: asker_of(view, id, masked) for id in {each.run_id for each in waiting}}
         return waiting, decided, about, view.log_end()
 
     waiting, decided, about, log = await inspection(request).ask(ask)
@@ -51,14 +54,27 @@ async def list_page(request: Request) -> Page:
     return Page("approvals.html", "Approvals", "approvals", context, as_json, live="/api/events")
 
 
-def run_words(view: View, run_id: str, masked: Mask) -> tuple[str, str]:
-    """The workflow that asks, and what its run is about: the customer's words, or its task."""
+@dataclass(frozen=True)
+class Asker:
+    """Who asks for a decision: the run and its model, and the words that it is about."""
+
+    workflow: str
+    model: str
+    words: str
+
+    @classmethod
+    def of(cls, run: Run, given: bytes, calls: Sequence[CallRow], masked: Mask) -> Asker:
+        """`calls`: its latest model call, if it made any."""
+        words = masked(about(run.attributes, given, 400))
+        return cls(run.workflow, calls[-1].model if calls else "", words)
+
+
+def asker_of(view: View, run_id: str, masked: Mask) -> Asker | None:
+    """Who asks in a run."""
     run = view.run(run_id)
-    given = view.payload(run_id, 1, 0, 4096)
     if run is None:
-        return "", ""
-    words = about(run.attributes, given.data if given is not None else b"", 400)
-    return run.workflow, masked(words)
+        return None
+    return Asker.of(run, view.run_input(run_id), view.calls_of_run(run_id)[-1:], masked)
 
 
 def shown(approval: Approval, masked: Mask) -> list[Field]:
@@ -83,6 +99,9 @@ async def ask_decision(request: Request) -> Page:
         "fields": shown(found, mask(request)),
         # On one's own machine it is hardly anybody else.
         "by": _user() if settings.is_private else "",
+        "asker": await inspection(request).ask(
+            lambda view: asker_of(view, found.run_id, mask(request))
+        ),
         "leaning": request.query_params.get("as") or "",
         "log": 0,
     }

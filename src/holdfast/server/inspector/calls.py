@@ -16,7 +16,7 @@ from holdfast.gateway.messages import ReasoningPart, Tool, ToolCallPart
 from holdfast.gateway.reply import Completion
 from holdfast.records.calls import Call
 from holdfast.server import views
-from holdfast.server.inspector import transcript
+from holdfast.server.inspector import story
 from holdfast.server.inspector.code_html import highlight
 from holdfast.server.inspector.models import SPANS
 from holdfast.server.inspector.pages import Page, inspection, moment_of, whole
@@ -61,9 +61,9 @@ async def call_page(request: Request) -> Page:
     context: dict[str, Any] = {
         "call": call,
         "request_made": request_made,
-        "asked": [] if request_made is None else transcript.asked_in(request_made),
+        "asked": [] if request_made is None else story.asked_in(request_made),
         "reply": reply,
-        "speech": [] if reply is None else transcript.speech_of(reply.text[: transcript.SAID]),
+        "speech": [] if reply is None else story.speech_of(reply.text[: story.SAID]),
         "reasoning": "" if reply is None else _reasoning(reply),
         "tools": [] if reply is None else _tools(reply),
         "schemas": [] if request_made is None else _schemas(request_made.tools),
@@ -81,8 +81,8 @@ def _reasoning(reply: Completion) -> str:
     return "".join(part.text for part in reply.parts if isinstance(part, ReasoningPart))
 
 
-def _tools(reply: Completion) -> list[transcript.ToolUse]:
-    return [transcript.tool_use(part) for part in reply.parts if isinstance(part, ToolCallPart)]
+def _tools(reply: Completion) -> list[story.ToolUse]:
+    return [story.tool_use(part) for part in reply.parts if isinstance(part, ToolCallPart)]
 
 
 def _schemas(tools: Sequence[Tool]) -> list[tuple[str, str, Markup]]:

@@ -93,7 +93,7 @@ def language_in(named: dict[str, Any]) -> str:
     return language if isinstance(language, str) else "python"
 
 
-def _json_in(text: str) -> Any:
+def json_in(text: str) -> Any:
     """The object or list that a text is the JSON of, as tools and models hand them on; or None."""
     if text[:1] not in ("{", "[") or len(text) > SHOWN_TEXT:
         return None
@@ -107,7 +107,7 @@ def _json_in(text: str) -> Any:
 def field(name: str, value: Any, language: str = "python") -> Field:
     """A part of a payload, shown as what it is."""
     if isinstance(value, str):
-        inside = _json_in(value)
+        inside = json_in(value)
         if inside is not None:
             return field(name, inside, language)
         text = value[:SHOWN_TEXT]

@@ -22,8 +22,9 @@ from holdfast.server.inspector import approvals, payloads, timeline
 from holdfast.server.inspector.code_html import RepairView, highlight, patch_bytes, repair_of
 from holdfast.server.inspector.pages import Page, inspection, mask, url, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
-from holdfast.server.inspector.run_data import Loaded, existing, is_inner, load
+from holdfast.server.inspector.run_data import Loaded, existing, is_inner, is_repo, load
 from holdfast.server.inspector.runs import status_of
+from holdfast.server.inspector.story import STEPS, Entry, is_conversation, read_story
 from holdfast.server.inspector.text_format import moment
 from holdfast.store.inspection import CallRow, StepWork, View
 
@@ -66,7 +67,10 @@ async def timeline_page(request: Request) -> Page:
     shown_steps = loaded.steps
     if not request.query_params.get("inner"):
         kept = None if panel is None or key is None else panel.step.key
-        shown_steps = [step for step in loaded.steps if step.key == kept or not is_inner(step)]
+        repo = is_repo(loaded.steps)
+        shown_steps = [
+            step for step in loaded.steps if step.key == kept or not is_inner(step, repo=repo)
+        ]
     chosen = whole(request, "from", -1, 0, max(len(shown_steps) - 1, 0))
     first = _first_row(shown_steps, panel, chosen)
     drawn = timeline.outline_of(
@@ -77,6 +81,12 @@ async def timeline_page(request: Request) -> Page:
         lambda view: told_apart(view, loaded.run.id, rows, masked)
     )
     repair = await inspection(request).ask(lambda view: _repair(view, loaded, masked))
+    entries: list[Entry] = []
+    earlier = max(len(loaded.steps) - STEPS, 0)
+    if is_conversation(loaded.steps):
+        entries = await inspection(request).ask(
+            lambda view: read_story(view, loaded, earlier, STEPS, masked)
+        )
     context = {
         **common(loaded, now, "timeline", ends["input"], masked),
         "outline": drawn,
@@ -89,6 +99,8 @@ async def timeline_page(request: Request) -> Page:
         "hidden": len(loaded.steps) - len(shown_steps),
         "repair": repair,
         "rows": timeline.ROWS,
+        "entries": entries,
+        "first": earlier,
     }
     if panel is not None and panel.step.error is not None and loaded.failure is not None:
         same = str(panel.step.error) == str(loaded.failure)
@@ -204,6 +216,7 @@ def common(
         "summary": about(run.attributes, masked(loaded.given.decode(errors="replace")), 400),
         "actions": actions_for(loaded),
         "approvals": [(each, approvals.shown(each, masked)) for each in loaded.approvals],
+        "asker": approvals.Asker.of(loaded.run, loaded.given, loaded.calls[-1:], masked),
         "log": loaded.log,
     }
 

@@ -18,6 +18,8 @@ from holdfast.store.inspection import CallRow, JournalRow, Sums, View
 from holdfast.store.ledger import CallTotals
 
 APPROVALS = 20
+BEFORE_TRIES = frozenset({"settle", "take_repo", "open_workspace", "join_budget", "run_tests"})
+"""Steps of a run on a repo that come before the agent's own."""
 
 
 @dataclass
@@ -99,7 +101,7 @@ def load(view: View, run_id: str) -> Loaded:
     return Loaded(
         run,
         journal,
-        records_of(journal),
+        in_tries(records_of(journal)),
         view.calls_of_run(run_id),
         view.activity_sums(run_id),
         view.call_totals_by_step(run_id),
@@ -121,9 +123,27 @@ def existing(view: View, run_id: str) -> Run:
 # --- steps: what pages call them, and which one a run's page opens on ---
 
 
-def is_inner(step: StepRecord) -> bool:
+def in_tries(steps: list[StepRecord]) -> list[StepRecord]:
+    """The steps of a run on a repo, each with its try: what leads to a verdict belongs to it."""
+    if not is_repo(steps):
+        return steps
+    number = 1
+    for step in steps:
+        if step.kind == "step" and step.name not in BEFORE_TRIES and not is_inner(step, repo=True):
+            step.round = number
+        if step.name == "judge" and step.ended_at is not None:
+            number += 1
+    return steps
+
+
+def is_repo(steps: Sequence[StepRecord]) -> bool:
+    """Whether these are the repo agent's."""
+    return any(step.name == "take_repo" for step in steps)
+
+
+def is_inner(step: StepRecord, *, repo: bool) -> bool:
     """Whether it says nothing of what the run is about."""
-    return run_words.is_inner(step.kind, step.name, step.status)
+    return run_words.is_inner(step.kind, step.name, step.status, repo=repo)
 
 
 def label_of(step: StepRecord) -> str:
@@ -141,4 +161,5 @@ def opens_on(steps: Sequence[StepRecord], run: Run) -> StepRecord | None:
     if not run.ended:
         open = [step for step in steps if step.ended_at is None]
         return open[-1] if open else steps[-1]
-    return next((step for step in reversed(steps) if not is_inner(step)), steps[-1])
+    repo = is_repo(steps)
+    return next((step for step in reversed(steps) if not is_inner(step, repo=repo)), steps[-1])

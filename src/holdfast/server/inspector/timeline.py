@@ -216,23 +216,6 @@ class Mark:
     label: str
 
 
-@dataclass(frozen=True)
-class Line:
-    """A step's row."""
-
-    step: StepRecord
-    pieces: list[Piece]
-    marks: list[Mark]
-    folds: list[Stretch]
-    tokens: int
-    cost: int | None
-    calls: int
-    seconds: float
-    depth: int
-    opens: list[Group] = field(default_factory=lambda: list[Group]())
-    """The branches of the body that begin with this row."""
-
-
 @dataclass
 class Group:
     """Rows that belong together, summed up: an attempt of a loop, a branch of the body."""
@@ -261,6 +244,23 @@ class Group:
         self.seconds = end - begin
         self.tokens = sum(line.tokens for line in self.lines)
         self.cost = sum(line.cost or 0 for line in self.lines)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A step's row."""
+
+    step: StepRecord
+    pieces: list[Piece]
+    marks: list[Mark]
+    folds: list[Stretch]
+    tokens: int
+    cost: int | None
+    calls: int
+    seconds: float
+    depth: int
+    opens: list[Group] = field(default_factory=list[Group])
+    """The branches of the body that begin with this row."""
 
 
 @dataclass

@@ -1,260 +1,20 @@
-"""A run as a story: what the model said, what code came of it, what the tests answered.
-
-Steps say by the shape of their results what they are: one with `code` shows it, and what changed
-since the last of its name; one with `passed` is a verdict. Everything else is told in a line.
-"""
+"""The page of a run as a story: what was asked, said, called, written and tested, in order."""
 
 from __future__ import annotations
 
-import json
-import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
-from markupsafe import Markup
 from starlette.requests import Request
 
-from holdfast.gateway.canonical_json import recorded_reply, recorded_request
-from holdfast.gateway.messages import (
-    ReasoningPart,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
-from holdfast.gateway.messages import Request as ModelRequest
-from holdfast.gateway.reply import Completion
-from holdfast.records import ErrorInfo
-from holdfast.runtime.step_records import StepRecord
 from holdfast.server import views
-from holdfast.server.inspector import code_html, payloads
 from holdfast.server.inspector import run as run_pages
 from holdfast.server.inspector.pages import Page, inspection, mask, whole
-from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
+from holdfast.server.inspector.payloads import Shown
 from holdfast.server.inspector.run_data import Loaded, load
-from holdfast.store.inspection import CallRow, View
-
-STEPS = 60
-"""Steps on one page of a story."""
-LINE = 120
-"""Characters of a result that are shown on one line; a longer one is laid out."""
-SAID = 20_000
-"""Characters of one speech."""
-FENCE = re.compile(
-    r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.M | re.S
-)
-
-
-@dataclass(frozen=True)
-class Speech:
-    """A stretch of text, or code between fences."""
-
-    text: str
-    html: Markup | None = None
-    language: str = ""
-
-
-@dataclass(frozen=True)
-class ToolUse:
-    """A tool the model asked for."""
-
-    name: str
-    arguments: Markup | str
-
-
-@dataclass(frozen=True)
-class Said:
-    """One model call, as a turn of a conversation."""
-
-    call: CallRow
-    asked: list[tuple[str, str]]
-    """Who, and what: the messages of the request."""
-    reasoning: str
-    speech: list[Speech]
-    tools: list[ToolUse]
-    kept: bool
-    """Whether what was said is on record."""
-
-
-@dataclass
-class Entry:
-    """What one step adds to the story."""
-
-    step: StepRecord
-    said: list[Said] = field(default_factory=list[Said])
-    filename: str = ""
-    code: Markup | None = None
-    code_lines: int = 0
-    diff: code_html.Diff | None = None
-    unchanged: bool = False
-    """The code is the same as before."""
-    compared_with: int | None = None
-    """The round of the version that it is compared with."""
-    note: str = ""
-    problem: str = ""
-    passed: bool | None = None
-    verdict: str = ""
-    answer: str = ""
-    """What the tests printed, or why they failed."""
-    line: str = ""
-    """Anything else, on one line."""
-    fields: list[payloads.Field] = field(default_factory=list[payloads.Field])
-    """Or, if it has several, by its fields."""
-    error: ErrorInfo | None = None
-
-
-@dataclass(frozen=True)
-class RecordedCall:
-    """A call with what was said in it."""
-
-    row: CallRow
-    request: ModelRequest | None
-    reply: Completion | None
-
-
-def story_of(
-    steps: Sequence[StepRecord],
-    outputs: Mapping[int, Any],
-    told: Mapping[str, Sequence[RecordedCall]],
-    earlier: Sequence[StepRecord] = (),
-) -> list[Entry]:
-    """The entries of these steps; `outputs` has results by their place in the journal.
-
-    `earlier`: steps before these, whose code is what the first changes are compared with.
-    """
-    latest: dict[str, tuple[str, int | None]] = {}
-    for step in earlier:
-        _remember(latest, step, outputs)
-    entries: list[Entry] = []
-    for step in steps:
-        entry = Entry(step, error=step.error)
-        output = outputs.get(step.output_seq or -1)
-        has_code = isinstance(output, dict) and isinstance(output.get("code"), str)  # pyright: ignore[reportUnknownMemberType]
-        for call in told.get(step.key, ()):
-            entry.said.append(_said(call, with_code=not has_code))
-        if isinstance(output, dict):
-            _tell(entry, cast("dict[str, Any]", output), latest.get(step.name))
-            heard = "\n".join(part.text for said in entry.said for part in said.speech)
-            if entry.note.strip() in heard:
-                entry.note = ""  # the model has said so just above
-        if entry.code is None and entry.passed is None and not entry.said:
-            if isinstance(output, dict) and len(json.dumps(output)) > LINE:
-                entry.fields = payloads.fields_of(output)
-            else:
-                entry.line = _line(step, output)
-        _remember(latest, step, outputs)
-        entries.append(entry)
-    return entries
-
-
-def _remember(
-    latest: dict[str, tuple[str, int | None]], step: StepRecord, outputs: Mapping[int, Any]
-) -> None:
-    output = outputs.get(step.output_seq or -1)
-    if isinstance(output, dict):
-        source: Any = cast("dict[str, Any]", output).get("code")
-        if isinstance(source, str):
-            latest[step.name] = (source, step.round)
-
-
-def _tell(entry: Entry, output: dict[str, Any], before: tuple[str, int | None] | None) -> None:
-    """What a step's result adds, if it has one of the shapes we know."""
-    source = output.get("code")
-    if isinstance(source, str):
-        language = payloads.language_in(output)
-        entry.filename = _text(output.get("filename"))
-        entry.note, entry.problem = _text(output.get("note")), _text(output.get("problem"))
-        entry.code = code_html.highlight(source[:SAID], language)
-        entry.code_lines = source.count("\n") + 1
-        if before is not None:
-            entry.diff = code_html.diff(before[0], source, language)
-            entry.unchanged, entry.compared_with = before[0] == source, before[1]
-    passed = output.get("passed")
-    if isinstance(passed, bool):
-        entry.passed = passed
-        entry.verdict = _text(output.get("summary")) or ("passed" if passed else "not passed")
-        entry.answer = _text(output.get("output")) or _text(output.get("error"))
-
-
-def _text(value: Any) -> str:
-    return value[:SAID] if isinstance(value, str) else ""
-
-
-def _line(step: StepRecord, output: Any) -> str:
-    if step.kind != "step" and output is None:
-        return ""
-    if output is None or output == {}:
-        return ""
-    text = json.dumps(output, ensure_ascii=False) if not isinstance(output, str) else output
-    return text[:300] + ("…" if len(text) > 300 else "")
-
-
-def _said(told: RecordedCall, *, with_code: bool) -> Said:
-    reply, tools, reasoning, text = told.reply, list[ToolUse](), "", ""
-    if reply is not None:
-        text = reply.text
-        reasoning = "".join(p.text for p in reply.parts if isinstance(p, ReasoningPart))
-        tools = [tool_use(p) for p in reply.parts if isinstance(p, ToolCallPart)]
-    asked = [] if told.request is None else asked_in(told.request)
-    return Said(
-        told.row,
-        asked,
-        reasoning[:SAID],
-        speech_of(text[:SAID], with_code=with_code),
-        tools,
-        reply is not None,
-    )
-
-
-def tool_use(part: ToolCallPart) -> ToolUse:
-    """A wish to call a tool, its arguments laid out if they are JSON."""
-    try:
-        text = json.dumps(json.loads(part.arguments or "{}"), ensure_ascii=False, indent=2)
-    except ValueError:
-        return ToolUse(part.name, part.arguments[:SAID])
-    return ToolUse(part.name, code_html.highlight(text[:SAID], "json"))
-
-
-def asked_in(request: ModelRequest) -> list[tuple[str, str]]:
-    """The messages of a request, as role and text."""
-    found: list[tuple[str, str]] = []
-    for message in request.messages:
-        parts: list[str] = []
-        for part in message.parts:
-            if isinstance(part, TextPart | ToolResultPart | ReasoningPart):
-                parts.append(part.text)
-            elif isinstance(part, ToolCallPart):
-                parts.append(f"{part.name}({part.arguments})")
-            else:
-                parts.append(f"[{part.type}]")
-        found.append((message.role, "\n".join(parts)[:SAID]))
-    return found
-
-
-def speech_of(text: str, *, with_code: bool = True) -> list[Speech]:
-    """A model's words, code between fences apart, coloured by the language it names."""
-    found: list[Speech] = []
-    reached = 0
-    for fence in FENCE.finditer(text):
-        _add_words(found, text[reached : fence.start()])
-        if with_code:
-            language, source = fence[2] or "python", fence[3].rstrip("\n")
-            found.append(Speech(source, code_html.highlight(source, language), language))
-        reached = fence.end()
-    _add_words(found, text[reached:])
-    return found
-
-
-def _add_words(found: list[Speech], text: str) -> None:
-    if text.strip():
-        found.append(Speech(text.strip("\n")))
-
-
-# --- the page ---
-
-READ_BYTES = 8 * SHOWN_BYTES
-"""A result larger than this is named, not told."""
+from holdfast.server.inspector.story import STEPS, Entry, is_conversation, read_story
+from holdfast.store.inspection import View
 
 
 async def transcript_page(request: Request) -> Page:
@@ -266,10 +26,7 @@ async def transcript_page(request: Request) -> Page:
         view: View,
     ) -> tuple[Loaded, list[Entry], Shown | None, Shown | None]:
         loaded = load(view, request.path_params["run_id"])
-        told = loaded.steps[first : first + STEPS]
-        before = _with_code_before(loaded.steps[:first], told)
-        outputs = _outputs(view, loaded.run.id, [*before, *told], masked)
-        entries = story_of(told, outputs, _calls(view, loaded, told), before)
+        entries = read_story(view, loaded, first, STEPS, masked)
         input = run_pages.shown(view, loaded.run.id, 1, masked)
         result = loaded.result
         end = None
@@ -281,6 +38,7 @@ async def transcript_page(request: Request) -> Page:
     context = {
         **run_pages.common(loaded, now, "transcript", input, masked),
         "entries": entries,
+        "conversation": is_conversation(loaded.steps),
         "first": first,
         "total": len(loaded.steps),
         "rows": STEPS,
@@ -288,45 +46,6 @@ async def transcript_page(request: Request) -> Page:
         "chosen": False,
     }
     return run_pages.page_of(loaded, "transcript.html", context, lambda: _as_json(loaded, entries))
-
-
-def _with_code_before(
-    earlier: Sequence[StepRecord], told: Sequence[StepRecord]
-) -> list[StepRecord]:
-    """The last step of each name before the page, for its code to be compared with."""
-    names = {step.name for step in told}
-    latest = {step.name: step for step in earlier if step.name in names and step.output_seq}
-    return list(latest.values())
-
-
-def _outputs(view: View, run_id: str, steps: Sequence[StepRecord], masked: Mask) -> dict[int, Any]:
-    found: dict[int, Any] = {}
-    for step in steps:
-        seq = step.output_seq
-        if seq is None or step.output_size > READ_BYTES:
-            continue
-        payload = view.payload(run_id, seq, 0, READ_BYTES)
-        if payload is not None:
-            try:
-                found[seq] = json.loads(masked(payload.data.decode(errors="replace")))
-            except ValueError:
-                continue  # damaged: the events page shows it as it is
-    return found
-
-
-def _calls(
-    view: View, loaded: Loaded, steps: Sequence[StepRecord]
-) -> dict[str, list[RecordedCall]]:
-    keys = {step.key for step in steps}
-    found: dict[str, list[RecordedCall]] = {}
-    for row in loaded.calls:
-        if row.step_key is None or row.step_key not in keys:
-            continue
-        call = view.call(row.id)
-        if call is not None:
-            told = RecordedCall(row, recorded_request(call), recorded_reply(call))
-            found.setdefault(row.step_key, []).append(told)
-    return found
 
 
 def _as_json(loaded: Loaded, entries: Sequence[Entry]) -> dict[str, Any]:
@@ -342,6 +61,8 @@ def _as_json(loaded: Loaded, entries: Sequence[Entry]) -> dict[str, Any]:
                 "passed": entry.passed,
                 "verdict": entry.verdict or None,
                 "answer": entry.answer or None,
+                "heard": entry.heard or None,
+                "decision": None if entry.question is None else entry.question.status,
                 "error": None if entry.error is None else str(entry.error),
             }
             for entry in entries
