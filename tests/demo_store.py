@@ -506,11 +506,11 @@ def spread(seed: Seed, age: float, rate: str, forked_from: str | None = None) ->
     run.begin()
     begun = run.at
     for place, region in enumerate(("north", "south", "west")):
-        branch, run.at = f"0.{place} region", begun + 0.01 * place
+        branch, run.at = f"0.{place} {region}", begun + 0.01 * place
         for inner, shop in enumerate(("centre", "station")):
             given = {"region": region, "shop": shop}
             figures = {**given, "revenue": 1200 + place}
-            key, label = f"0.{place}.{inner}/1", f"{region}, {shop}"
+            key, label = f"0.{place}.{inner}/1", shop
             run.step(
                 "fetch_figures",
                 given,
@@ -551,6 +551,12 @@ def fill(seed: Seed) -> dict[str, str]:
     ids["forked"] = spread(seed, 2800, "1.11", forked_from=ids["parallel"]).id
     refund = conversation(seed, 2100, None)
     ids["waiting"] = refund.id
+    parcel = seed.run("ship_order", 1900, {"order": "A-2107", "carrier": "north"})
+    parcel.begin()
+    parcel.step("book_pickup", {"order": "A-2107"}, {"pickup": "P-118"}, 1.2)
+    parcel.wait("parcel_arrived", {"order": "A-2107"}, None)
+    parcel.status("waiting", due_at=seed.now + 20 * HOUR)
+    ids["event"] = parcel.id
     ids["support"] = conversation(seed, 5 * HOUR, ("grace", "bank statement seen")).id
     ids["long"] = long_import(seed, 2 * HOUR).id
     deploy = seed.run(

@@ -19,10 +19,13 @@ SCREENS: dict[str, tuple[str, str]] = {
     "a passed run": ("/runs/{passed}?step=0/2", "2 failed, 3 passed"),
     "a failed run": ("/runs/{failed}", "Retry from failure"),
     "a run under way": ("/runs/{running}", "generate code"),
-    "a waiting run": ("/runs/{waiting}", "Send this event"),
+    "a waiting run": ("/runs/{event}", "Send this event"),
+    "a conversation": ("/runs/{support}", "paid back 640.00, receipt R-7731"),
+    "a conversation that waits": ("/runs/{waiting}", "asked by support_agent"),
+    "a long run": ("/runs/{long}", "of 2,000 steps"),
     "a stuck run": ("/runs/{stuck}", "NonDeterminismError"),
     "a repo run": ("/runs/{repo}", "tests before"),
-    "a parallel run": ("/runs/{parallel}", "fetch figures south"),
+    "a parallel run": ("/runs/{parallel}", "sum region south"),
     "compare": ("/runs/{parallel}/compare/{forked}", "First difference: convert"),
     "start": ("/runs/start", "Workflow"),
     "transcript": ("/runs/{passed}/transcript", "changed since attempt 1"),
@@ -38,8 +41,8 @@ SCREENS: dict[str, tuple[str, str]] = {
     "workers": ("/workers", "build-01"),
     "cancel": ("/runs/{running}/do/cancel", "Cancel the run"),
     "fork": ("/runs/{passed}/fork?step=0/7", "Run again"),
-    "send": ("/runs/{waiting}/send", "refund_approved"),
-    "bulk": ("/runs/cancel", "Cancel 8 runs"),
+    "send": ("/runs/{event}/send", "parcel_arrived"),
+    "bulk": ("/runs/cancel", "Cancel 9 runs"),
     "not found": ("/runs/run_none", "there is no run run_none"),
     "nowhere": ("/nowhere", "there is nothing at /nowhere"),
 }
@@ -285,11 +288,12 @@ def test_a_repo_run_opens_on_its_patch_and_folds_inner_steps(demo: Demo, visit: 
     expect(changes.locator(".d-removed code")).to_have_text("    for line in lines[1:]:")
     hostile = page.get_by_role("region", name="Changes of tests/test_prices.py")
     expect(hostile).to_contain_text("<b>bread</b>")
+    expect(page.locator(".timeline .round th")).to_have_text(["attempt 1", "attempt 2"])
     names = page.locator(".timeline tbody th")
-    expect(names).to_have_count(5)
+    expect(names).to_have_count(11)
     expect(page.locator(".timeline")).to_contain_text("think")
     page.get_by_role("link", name="2 inner steps not shown").click()
-    expect(names).to_have_count(7)
+    expect(names).to_have_count(13)
     with page.expect_download() as downloaded:
         page.get_by_role("link", name="Download the patch").click()
     assert downloaded.value.path().read_text().startswith("diff --git a/shop/prices.py")
@@ -308,6 +312,84 @@ def test_the_first_difference_of_two_runs_is_marked(demo: Demo, visit: Visit) ->
 
 def test_the_navigation_counts_what_waits_for_a_decision(demo: Demo, visit: Visit) -> None:
     visit.page.goto(f"{demo.url}/workers")
-    expect(visit.page.get_by_role("navigation", name="Sections")).to_contain_text("Approvals 1")
-    visit.page.get_by_role("link", name="Approvals 1 waiting").click()
-    expect(visit.page.locator("blockquote")).to_contain_text("Deploy checkout, build 412")
+    expect(visit.page.get_by_role("navigation", name="Sections")).to_contain_text("Approvals 2")
+    visit.page.get_by_role("link", name="Approvals 2 waiting").click()
+    expect(visit.page.locator("blockquote").first).to_contain_text("Deploy checkout, build 412")
+
+
+def test_a_support_run_is_a_conversation(demo: Demo, visit: Visit) -> None:
+    page = visit.page
+    page.goto(f"{demo.url}/runs/{demo.ids['support']}")
+    expect(page.locator(".run-head .about")).to_contain_text("charged twice for order A-2291")
+    turns = page.get_by_role("region", name="Conversation").locator(".turn")
+    heads = [" ".join(each.split()) for each in turns.locator("h3").all_inner_texts()]
+    assert heads == [
+        "request",
+        "completed think",
+        "completed look up order",
+        "completed think",
+        "completed ask",
+        "completed refund",
+        "completed think",
+        "completed tell the customer",
+    ]
+    expect(turns.nth(0)).to_contain_text("Could you pay one of them back?")
+    looked_up = turns.nth(2).locator(".field")
+    expect(looked_up).to_have_text([r"order A-2291", "id A-2291", "item armchair", *PAID])
+    expect(turns.nth(4)).to_contain_text("asked of manager")
+    expect(turns.nth(4)).to_contain_text("approved by grace after 3.0 h")
+    expect(turns.nth(4)).to_contain_text("bank statement seen")
+    expect(turns.nth(5)).to_contain_text("paid back 640.00, receipt R-7731")
+    assert '\\"' not in page.locator("main").inner_text()  # no JSON in JSON
+
+
+PAID = ["paid 1280.00", "refunded 0"]
+
+
+def test_an_approval_says_whose_words_how_much_and_who_asks(demo: Demo, visit: Visit) -> None:
+    page = visit.page
+    page.goto(f"{demo.url}/runs/{demo.ids['waiting']}")
+    card = page.get_by_role("region", name="Waits for a decision: refund")
+    expect(card.locator(".what")).to_contain_text("refund 640.00")
+    expect(card.locator("blockquote")).to_contain_text("I was charged twice for order A-2291")
+    expect(card).to_contain_text("asked by support_agent, anthropic/claude-opus-4.5")
+    card.get_by_role("link", name="Approve…").click()
+    asked = page.locator("#ask")
+    expect(asked).to_contain_text("I was charged twice for order A-2291")
+    expect(asked).to_contain_text("640.00")
+
+
+def test_parallel_steps_are_nested_below_the_branch_that_started_them(
+    demo: Demo, visit: Visit
+) -> None:
+    visit.page.goto(f"{demo.url}/runs/{demo.ids['parallel']}")
+    rows = visit.page.locator(".timeline tbody th")
+    told = [" ".join(each.split()) for each in rows.all_inner_texts()]
+    assert told[:5] == [
+        "completed north",
+        "completed fetch figures centre",
+        "completed fetch figures station",
+        "completed sum region north",
+        "completed south",
+    ]
+    expect(rows.nth(1)).to_have_class("name d1")
+    expect(rows.last).to_have_class("name d0")
+
+
+def test_the_panel_is_as_wide_as_somebody_made_it(demo: Demo, visit: Visit) -> None:
+    page = visit.page
+    page.goto(f"{demo.url}/runs/{demo.ids['parallel']}")
+    panel, grip = page.locator("#panel"), page.get_by_role("separator", name="Width of the panel")
+    before = panel.bounding_box()
+    place = grip.bounding_box()
+    assert before is not None and place is not None
+    page.mouse.move(place["x"] + 3, 300)
+    page.mouse.down()
+    page.mouse.move(place["x"] - 197, 300, steps=4)
+    page.mouse.up()
+    wider = panel.bounding_box()
+    assert wider is not None and 150 < wider["width"] - before["width"] < 250
+    grip.press("ArrowRight")
+    page.reload()
+    kept = panel.bounding_box()
+    assert kept is not None and 20 < wider["width"] - kept["width"] < 40

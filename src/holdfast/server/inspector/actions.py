@@ -17,6 +17,7 @@ from starlette.datastructures import FormData, QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holdfast import config
 from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.records import ENDED, Run
 from holdfast.runtime.client import RunHandle, create_run, get_run, send_event
@@ -397,6 +398,7 @@ def _page(name: str, given: dict[str, str], wrong: str) -> Page:
     chosen = name or (known[0] if len(known) == 1 else "")
     workflow = find_workflow(chosen[:500]) if chosen else None
     fields = None if workflow is None else fields_of(workflow.signature.schema())
+    profile = str(config.read()["profile"])
     context: dict[str, Any] = {
         "workflows": known,
         "workflow": workflow,
@@ -404,6 +406,7 @@ def _page(name: str, given: dict[str, str], wrong: str) -> Page:
         "fields": fields,
         "given": given,
         "wrong": wrong,
+        "profile": profile,
         "log": 0,
     }
 
@@ -411,6 +414,7 @@ def _page(name: str, given: dict[str, str], wrong: str) -> Page:
         return {
             "workflows": known,
             "workflow": chosen or None,
+            "profile": profile,
             "input": None if workflow is None else workflow.signature.schema(),
         }
 

@@ -243,6 +243,42 @@ async function copy(button) {
   }
 }
 
+// --- the panel's width: drawn or stepped, and kept for the next time ---
+
+function widen(share) {
+  const width = Math.round(Math.min(Math.max(share, 15), 60));
+  root.style.setProperty("--panel", `${width}vw`);
+  document.getElementById("grip")?.setAttribute("aria-valuenow", width);
+  return width;
+}
+let width = 30;
+try {
+  width = Number(localStorage.getItem("panel")) || width;
+  if (width !== 30) widen(width);
+} catch {} // a browser that keeps nothing: the width is as it was made
+function keepWidth() {
+  try {
+    localStorage.setItem("panel", width);
+  } catch {} // as above
+}
+document.addEventListener("pointerdown", (event) => {
+  const grip = event.target.closest?.(".grip");
+  if (!grip) return;
+  event.preventDefault();
+  grip.setPointerCapture(event.pointerId);
+  grip.onpointermove = (moved) => (width = widen((100 * (innerWidth - moved.clientX)) / innerWidth));
+  grip.onpointerup = () => {
+    grip.onpointermove = null;
+    keepWidth();
+  };
+});
+document.addEventListener("keydown", (event) => {
+  if (!event.target.closest?.(".grip") || !["ArrowLeft", "ArrowRight"].includes(event.key)) return;
+  event.preventDefault();
+  width = widen(width + (event.key === "ArrowLeft" ? 2 : -2));
+  keepWidth();
+});
+
 // --- the keyboard ---
 
 function step(by) {
