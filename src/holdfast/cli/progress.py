@@ -16,7 +16,7 @@ from typing import Any, TextIO, cast
 
 from holdfast.agents import run_words
 from holdfast.cli.output import SYMBOLS, dim, duration, mark, short, show_json
-from holdfast.cli.run_text import cost_of, outcome, step_name, tokens_of, told_apart
+from holdfast.cli.run_text import cost_of, needs_telling, outcome, step_name, tokens_of, told_apart
 from holdfast.errors import NotFound, StoreError
 from holdfast.records import Event, Run, Step
 from holdfast.runtime.engine import Engine
@@ -98,7 +98,7 @@ class Wording:
     name: Callable[[Step], str] = step_name
     outcome: Callable[[Step], str] = lambda step: outcome(step, 200)
     told_apart: Callable[[Step], str] = lambda step: ""
-    """What tells a step from others of its name; shown if it is labelled, or there are others."""
+    """What tells a step from others of its name, where that is needed (`needs_telling`)."""
     failed: Callable[[Step], bool] = lambda step: False
     """Whether a step that completed brought bad news, such as tests that failed."""
     silent: Callable[[Step, float], bool] = lambda step, seconds: run_words.is_inner(
@@ -262,7 +262,7 @@ class Progress(Watcher):
             head = f"{head}  {tokens_of(spent):>6}  {cost_of(spent):>7} "
         room = max(width - len(head) - 3, 20)
         words = wording.outcome(step)
-        if step.label or self._names[step.name] > 1 or step.name.startswith(run_words.TOOL):
+        if needs_telling(step, self._names):
             which = short(wording.told_apart(step), max(room // 2, 10))
             words = " → ".join(word for word in (which, words) if word)
         return f"{head}  {short(words, room)}".rstrip()

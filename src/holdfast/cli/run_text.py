@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -27,6 +27,13 @@ def step_name(step: Step) -> str:
         return f"end of {step.name.removeprefix(END_OF)}"
     prefix = {"wait": "event ", "child": "run of "}.get(step.kind, "")
     return name if step.name.startswith("@") else prefix + name
+
+
+def needs_telling(step: Step, names: Mapping[str, int]) -> bool:
+    """Whether a step has to be told from others: a labelled one, a tool's, one of several at once."""
+    if step.label or step.name.startswith(run_words.TOOL):
+        return True
+    return names[step.name] > 1 and "." in step.key
 
 
 def told_apart(step: Step) -> str:

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, get_args
@@ -197,21 +198,24 @@ async def _show_run(options: argparse.Namespace) -> int:
     steps = steps_of(journal)
     if steps:
         print()
-        headings = ("", "STEP", "NAME", "WITH", "STATUS", "ATTEMPTS", "TOOK", "RESULT")
+        headings = ("", "STEP", "NAME", "STATUS", "ATTEMPTS", "TOOK", "RESULT")
         width = limit if options.full else 60
-        output.table(headings, [_step_row(step, now, width) for step in steps])
+        names = Counter(step.name for step in steps)
+        output.table(headings, [_step_row(step, names, now, width) for step in steps])
     _show_failure(run, journal, full=options.full)
     return 0
 
 
-def _step_row(step: run_text.Step, now: float, width: int) -> tuple[str, ...]:
+def _step_row(step: run_text.Step, names: Counter[str], now: float, width: int) -> tuple[str, ...]:
+    called = run_text.step_name(step)
+    if run_text.needs_telling(step, names):
+        called = f"{called} {output.short(run_text.told_apart(step), width // 2)}".rstrip()
     took = step.seconds if step.seconds is not None else now - step.started_at
     result = str(step.error) if step.error else run_text.result_words(step)
     return (
         output.SYMBOLS[step.status],
         step.key,
-        run_text.step_name(step),
-        output.short(run_text.told_apart(step), width // 2),
+        called,
         step.status,
         str(step.attempts),
         output.duration(took),
