@@ -30,7 +30,7 @@ def step_name(step: Step) -> str:
 
 
 def needs_telling(step: Step, names: Mapping[str, int]) -> bool:
-    """Whether a step has to be told from others: a labelled one, a tool's, one of several at once."""
+    """Whether a step has to be told from others: labelled, a tool's, or one of several at once."""
     if step.label or step.name.startswith(run_words.TOOL):
         return True
     return names[step.name] > 1 and "." in step.key
