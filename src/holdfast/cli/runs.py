@@ -292,18 +292,30 @@ async def _watch_run(options: argparse.Namespace) -> int:
 def _steer(
     options: argparse.Namespace, said: str, act: Callable[[Engine, str], Awaitable[object]]
 ) -> int:
-    async def steer() -> Run:
+    async def steer() -> tuple[Run, bool]:
         async with visit(options) as engine:
             found = await find_run(engine.store, options.run)
             await act(engine, found.id)
-            return await engine.store.get(found.id) or found
+            run = await engine.store.get(found.id) or found
+            return run, run.status in ("pending", "queued") and not await _worked_on(engine)
 
-    run = asyncio.run(steer())
+    run, idle = asyncio.run(steer())
     if options.json:
         output.show_json(run.as_json())
-    else:
-        output.note(f"{run.id}: {said}, now {run.status}")
+        return 0
+    output.note(f"{run.id}: {said}, now {run.status}")
+    if idle:
+        output.note(
+            "no worker is alive, so nothing happens until one is: holdfast worker FILE.py, "
+            f"with the file that defines {run.workflow}"
+        )
     return 0
+
+
+async def _worked_on(engine: Engine) -> bool:
+    """Whether a worker is alive on this store."""
+    now = engine.clock.now()
+    return any(each.expires_at > now for each in await engine.store.workers())
 
 
 def _cancel(options: argparse.Namespace) -> int:
