@@ -134,6 +134,48 @@ for found in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
     assert call(clean / "python", "-c", script) == ""
 
 
+def resolved(built: Path, what: str) -> str:
+    """What an installation of this would bring along, from the machine's own index."""
+    settings = call(sys.executable, ROOT / "scripts" / "uv_settings.py")
+    (wheel,) = built.glob("*.whl")
+    target = built / "nothing"
+    script = f"""
+        {settings}
+        {UV} venv -q --allow-existing --python {sys.executable} {target}
+        {UV} pip install --dry-run --python {target} "holdfast[{what}] @ file://{wheel}" || exit 69
+    """
+    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True)
+    if done.returncode == 69 and "client error" in done.stderr:
+        pytest.skip(f"this machine's package index: {done.stderr.strip()[-300:]}")
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("extra", [name for name in EXTRAS if name != "dev"])
+def test_an_extra_can_be_had_and_brings_what_it_names(built: Path, extra: str) -> None:
+    brought = resolved(built, extra)
+    for requirement in EXTRAS[extra]:
+        assert f"+ {package_name(requirement)}==" in brought
+
+
+def test_the_sdist_installs_by_itself(clean: Path, built: Path, tmp_path: Path) -> None:
+    """As pip does it where there is no wheel: built in isolation, with the command in place."""
+    (sdist,) = built.glob("*.tar.gz")
+    settings = call(sys.executable, ROOT / "scripts" / "uv_settings.py")
+    folder = tmp_path / "venv"
+    script = f"""
+        {settings}
+        {UV} venv -q --python {sys.executable} {folder}
+        {UV} pip install -q --python {folder} --no-deps {sdist}
+    """
+    call("bash", "-ec", script)
+    # The packages that it needs are those of the environment beside it.
+    (beside,) = clean.parent.glob("lib/python*/site-packages")
+    environment = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(beside)}
+    shown = call(folder / "bin" / "holdfast", "--version", cwd=tmp_path, env=environment)
+    assert shown == f"holdfast {PROJECT['version']}\n"
+
+
 def test_advice_names_only_what_can_be_installed() -> None:
     """No release is in any index yet: `holdfast[extra]` can't be had there, its packages can."""
     packages = {package_name(each) for extra in EXTRAS.values() for each in extra}
