@@ -100,10 +100,10 @@ def test_a_form_asks_for_each_argument_by_its_type() -> None:
 def test_steps_of_agents_are_called_as_in_the_terminal_and_inner_ones_folded() -> None:
     assert label_of(step("0/0", "generate_text opus")) == "think"
     assert label_of(step("0/0", "charge")) == "charge"
-    assert is_inner(step("0/0", "close_workspace"))
+    assert is_inner(step("0/0", "close_workspace"), repo=True)
     failed = step("0/0", "close_workspace")
     failed.status = "failed"
-    assert not is_inner(failed)
+    assert not is_inner(failed, repo=True)
 
 
 def test_json_within_text_is_shown_as_json() -> None:
