@@ -112,3 +112,27 @@ def test_ctrl_c_detaches_and_the_run_goes_on_with_a_worker(holdfast: Holdfast) -
     holdfast.spawn("worker")
     assert holdfast("runs", "watch", run_id).code == 0
     assert holdfast.show(run_id)["result"]["passed"]
+
+
+def test_a_run_may_take_as_long_as_it_is_given(holdfast: Holdfast) -> None:
+    run_id = holdfast("run", "Write is_palindrome", "--timeout", "10m", "--detach").out.strip()
+    run = holdfast("runs", "show", run_id, "--json").json
+    assert run["timeout"] == 600.0 or run["run"]["timeout"] == 600.0
+    for wrong in ("soon", "0s"):
+        done = holdfast("run", "Write is_palindrome", "--timeout", wrong)
+        assert done.code == 2, done
+    assert len(holdfast("runs", "list", "--json").json["runs"]) == 1
+
+
+def test_what_can_not_be_asked_of_the_tests_is_refused_before_a_run_exists(
+    holdfast: Holdfast,
+) -> None:
+    for wrong in (
+        ("--min-score", "2"),
+        ("--min-score", "0.5", "--check-tests", "off"),
+        ("--cross-check", "nobody/nothing"),
+        ("--evidence", "x", "--detach"),
+        ("--check-tests", "a bit"),
+    ):
+        assert holdfast("run", "Write is_palindrome", *wrong).code in (2, 3), wrong
+    assert holdfast("runs", "list", "--json").json["runs"] == []

@@ -109,6 +109,33 @@ def to_fix_tests(
     return f"{asked}{_unusable(language.test_file, problem)}"
 
 
+def to_extend_tests(
+    language: Language, task: str, tests: str, accepted: Sequence[tuple[int, str]]
+) -> str:
+    """The question after tests accepted wrong programs; each with the line of its mistake.
+
+    It shows these programs, not the one that passed, nor what differs.
+    """
+    shown = [
+        f"```{language.name}\n{_around(code, line, _MOST_LINES)}\n```" for line, code in accepted
+    ]
+    return _filled(
+        "tests_more", language, task=task, tests=tests.rstrip(), programs="\n\n".join(shown)
+    )
+
+
+_MOST_LINES = 120
+"""Of a program that tests accepted."""
+
+
+def _around(code: str, line: int, most: int) -> str:
+    lines = code.rstrip().splitlines()
+    if len(lines) <= most:
+        return "\n".join(lines)
+    first = min(max(line - most // 2, 0), len(lines) - most)
+    return "\n".join(lines[first : first + most])
+
+
 def _unusable(file: str, problem: str | None) -> str:
     if problem is None:
         return ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from holdfast import config
+from holdfast.agents.code.records import TestCheck
 from holdfast.sandbox.settings import BackendName
 from holdfast.typed_settings import DURATION
 
@@ -32,6 +33,10 @@ class CodeSettings(AgentSettings):
     """Writes the tests; None: the same as the program."""
     test_timeout: float = field(default=30.0, metadata=DURATION)
     """For one run of the tests."""
+    check_tests: TestCheck = "quick"
+    """How closely tests that passed are looked at: off, quick, thorough."""
+    min_score: float | None = None
+    """Share of wrong programs that the tests must refuse for a run to pass; None: any."""
     parallel_tests: int | None = None
     """Programs under test at once in a process; None: as many as there are processors."""
     memory: str = "1gb"

@@ -130,6 +130,8 @@ def _code_outcome(step: Step) -> str:
         words.append(str(step.error))
     found = run_words.object_in(step.output)
     words += [str(found[name]) for name in ("summary", "problem") if found.get(name)]
+    if step.name == "check_tests" and found.get("tried"):
+        words.append(f"{found['refused']} of {found['tried']} wrong programs refused")
     if found.get("disputes"):
         words.append(f"says the tests are wrong: {found['disputes']}")
     return "  ".join(words)

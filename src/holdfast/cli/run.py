@@ -13,13 +13,14 @@ import inspect
 import json as json_text
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, get_args
 
 from holdfast.agents.code import Evaluation, evaluate_code
 from holdfast.agents.code.languages import language_named
+from holdfast.agents.code.records import TestCheck
 from holdfast.agents.code.toolchain import check_packages
 from holdfast.agents.code.workflow import check_task
 from holdfast.agents.settings import code_settings
@@ -29,6 +30,7 @@ from holdfast.cli.options import add_common, parse_object, store_path
 from holdfast.cli.progress import CODE, Progress, Watcher, costs, follow
 from holdfast.cli.run_text import ending, exit_code, run_json, show_hint
 from holdfast.cli.workflow_files import load_workflow
+from holdfast.durations import seconds
 from holdfast.errors import CodecError, UsageError
 from holdfast.records import Event, Run
 from holdfast.runtime.app import current_engine, open_engine
@@ -38,7 +40,10 @@ from holdfast.store.base import KeyPolicy
 
 _WORKFLOW = re.compile(r"[\w./~-]+:\w+|\S+\.py")
 """FILE.py:WORKFLOW or MODULE:WORKFLOW; a lone file is one whose workflow was forgotten."""
-_OF_TASKS = ("language", "model", "test_model", "attempts", "budget", "package", "out")
+_OF_TASKS = (
+    "language", "model", "test_model", "attempts", "budget", "package", "out", "check_tests",
+    "min_score", "cross_check", "evidence",
+)  # fmt: skip
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +69,28 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="a package the program may use; may be repeated",
     )
     task.add_argument("--out", metavar="DIR", help="where to write the program and its tests")
+    task.add_argument(
+        "--check-tests",
+        choices=get_args(TestCheck),
+        metavar="LEVEL",
+        help="whether tests that pass would refuse wrong programs: off, quick (default), thorough",
+    )
+    task.add_argument(
+        "--min-score",
+        type=float,
+        metavar="SHARE",
+        help="pass only if the tests refuse this share of wrong programs, 0 to 1",
+    )
+    task.add_argument(
+        "--cross-check",
+        metavar="PROVIDER/MODEL",
+        help="writes a second program, with which the first is compared",
+    )
+    task.add_argument(
+        "--evidence",
+        metavar="DIR",
+        help="write programs, tests, verdicts and hashes there, for `holdfast verify DIR`",
+    )
     own = parser.add_argument_group("a workflow")
     own.add_argument(
         "--input",
@@ -77,6 +104,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="return",
         metavar="POLICY",
         help=f"if the run with the key has ended: {', '.join(get_args(KeyPolicy))} (return)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="DURATION",
+        help="how long the run may take in all, waits included: 90s, 15m, 2h",
     )
     parser.add_argument(
         "--detach", action="store_true", help="print the run's id and leave it to a worker"
@@ -196,6 +228,16 @@ def amount(text: str | None) -> Decimal | None:
     return amount
 
 
+def time_limit(text: str | None) -> float | None:
+    """The seconds that `--timeout` gives."""
+    if text is None:
+        return None
+    found = seconds(text)
+    if found <= 0:
+        raise UsageError(f"--timeout: {text!r} is no time to run", hint="such as 90s, 15m or 2h")
+    return found
+
+
 # --- a workflow of the user's ---
 
 
@@ -208,7 +250,11 @@ def start_workflow(options: argparse.Namespace) -> int:
         input = json_text.dumps(dict(parse_object(options.input or "{}", "--input"))).encode()
         try:
             handle = await start_by_name(
-                workflow.name, input, key=options.key, key_policy=options.key_policy
+                workflow.name,
+                input,
+                key=options.key,
+                key_policy=options.key_policy,
+                timeout=time_limit(options.timeout),
             )
         except CodecError as error:
             expected = f"{workflow.name}{inspect.signature(workflow.function)}"
@@ -235,7 +281,11 @@ def start_task(options: argparse.Namespace) -> int:
     language = language_named(options.language or "python")
     attempts: int = options.attempts if options.attempts is not None else settings.attempts
     budget = amount(options.budget) or settings.budget
-    check_task(options.what, attempts)
+    min_score: float | None = options.min_score
+    check_task(options.what, attempts, min_score)
+    if min_score is not None and (options.check_tests or settings.check_tests) == "off":
+        raise UsageError("--min-score needs --check-tests quick or thorough")
+    limit = time_limit(options.timeout)
     packages = tuple(options.package or ())
     check_packages(language, packages)
     model, test_model = options.model or settings.model, options.test_model or settings.test_model
@@ -247,6 +297,9 @@ def start_task(options: argparse.Namespace) -> int:
         "max_attempts": attempts,
         "budget": None if budget is None else f"{budget:f}",
         "packages": packages,
+        "check_tests": options.check_tests,
+        "min_score": min_score,
+        "cross_check": options.cross_check,
     }
     by: list[str] = []
 
@@ -257,13 +310,13 @@ def start_task(options: argparse.Namespace) -> int:
 
         gateway = default_gateway()  # what is wrong in its configuration is said now
         if not options.detach:  # a worker elsewhere may have other models
-            check_models(gateway, model, test_model)
+            check_models(gateway, model, test_model, options.cross_check)
             chosen = None if options.model else await choose_or_demo(gateway, settings)
             check_demo(options.what, language.name, chosen.model if chosen else model, test_model)
             if chosen is not None:
                 by.append(f"  by {chosen.model}: {chosen.because}")
         text = json_text.dumps(input, ensure_ascii=False).encode()
-        workflow = evaluate_code.options(key=options.key)
+        workflow = evaluate_code.options(key=options.key, timeout=limit)
         created = await create_run(await current_engine(), workflow, text, same_input=True)
         if created.existed:
             by.clear()
@@ -273,9 +326,32 @@ def start_task(options: argparse.Namespace) -> int:
         if not options.json:
             output.note("\n".join([run_id, *by]))
         here = options.out or "."
-        return await follow_task(engine, run_id, out=here, asked=options.out, json=options.json)
+        code = await follow_task(engine, run_id, out=here, asked=options.out, json=options.json)
+        if options.evidence is not None:
+            await write_evidence(engine, run_id, Path(options.evidence), json=options.json)
+        return code
 
+    if options.evidence is not None and options.detach:
+        raise UsageError(
+            "--evidence needs the run's end, and --detach leaves it to others",
+            hint="holdfast runs watch RUN --out DIR writes the files later",
+        )
     return start(options, create, follow_it, "holdfast worker")
+
+
+async def write_evidence(engine: Engine, run_id: str, folder: Path, *, json: bool) -> None:
+    """Write what the run's pass rests on."""
+    from holdfast.agents.code import evidence  # brings the sandbox along
+
+    run = await engine.store.get(run_id)
+    if run is None or run.status != "completed":
+        return
+    try:
+        files = evidence.written(folder, run, await engine.store.events(run_id, 0, -1))
+    except OSError as error:
+        raise UsageError(f"the evidence can't be written: {error}") from error
+    if not json:
+        output.note(f"  {files} files in {folder}: holdfast verify {folder}")
 
 
 async def follow_task(
@@ -323,13 +399,38 @@ async def _closing(run: Run, evaluation: Evaluation, most: int, files: list[Path
     )
     took = output.duration((run.finished_at or 0.0) - (run.started_at or 0.0))
     level = evaluation.level if evaluation.passed else ""
-    words = [verdict, level, took, await costs(run.id), ", ".join(map(str, files))]
+    score = str(evaluation.mutation) if evaluation.mutation and evaluation.mutation.tried else ""
+    words = [verdict, level, score, took, await costs(run.id), ", ".join(map(str, files))]
     closing = " · ".join(word for word in words if word)
+    for line in _findings(evaluation):
+        output.note(f"  {output.plain(line)}")
     if evaluation.model == demo.MODEL:
         output.note(f"  written by {demo.WHAT_IT_IS} (holdfast models list: real ones)")
     if not evaluation.passed and evaluation.error:
         closing += f"\n{output.plain(evaluation.summary)}"
     return closing
+
+
+_MOST_SHOWN = 3
+
+
+def _findings(evaluation: Evaluation) -> Iterator[str]:
+    """What was found out about tests that passed: a line each."""
+    mutation, compared = evaluation.mutation, evaluation.cross_check
+    if mutation is not None and (mutation.survivors or mutation.problem):
+        yield f"the tests: {mutation}"
+        for survivor in mutation.survivors[:_MOST_SHOWN]:
+            changed = [line for line in survivor.diff.splitlines() if line.startswith("+")]
+            yield f"  accepted, line {survivor.line}: {' '.join(changed)[1:].strip()[:160]}"
+        left = len(mutation.survivors) - _MOST_SHOWN
+        if left > 0:
+            yield f"  and {left} more (--json has them all)"
+    if compared is not None:
+        yield str(compared)
+        for each in compared.disagreements[:_MOST_SHOWN]:
+            yield f"  {each.call} {each.program}, the other {each.other}"
+    if evaluation.doubts:
+        yield evaluation.doubts
 
 
 def _write(evaluation: Evaluation, folder: Path, run: Run, *, over: bool) -> list[Path]:

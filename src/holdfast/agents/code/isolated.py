@@ -20,13 +20,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources, util
+from importlib import util
 from typing import Any
 
 from holdfast.agents.code import verdict
 from holdfast.agents.code.languages import Language
 from holdfast.agents.code.records import Verdict
-from holdfast.agents.code.verdict import stub_program
+from holdfast.agents.code.verdict import inside, stub_program
 from holdfast.errors import SandboxFileError, SandboxGone
 from holdfast.records.sandboxes import MEANT_TO_FAIL
 from holdfast.sandbox import Command, CommandResult, Ended, Sandbox
@@ -139,11 +139,11 @@ async def _carried(
     nonce = secrets.token_hex(32)
     script, served = f"{_PLACE}/{name}.py", f"{_PLACE}/program.py"
     limit = max(limits.seconds - 2.0, 0.5)
-    own = {language.test_file: tests, verdict.REPORT: "", script: _inside("run_isolated.py")}
-    theirs = {language.code_file: code, served: _inside("bridge_program.py")}
+    own = {language.test_file: tests, verdict.REPORT: "", script: inside("run_isolated.py")}
+    theirs = {language.code_file: code, served: inside("bridge_program.py")}
     await asyncio.gather(
-        both.judge.write_files({**own, **_modules(PIECES)}),
-        both.program.write_files({**theirs, **_modules(_BOTH)}),
+        both.judge.write_files({**own, **runner_modules(*PIECES)}),
+        both.program.write_files({**theirs, **runner_modules(*_BOTH)}),
     )
     # The judge's time is up first: a program that hangs is no program that has gone.
     seconds, kept = limits.seconds, _KEPT
@@ -199,7 +199,7 @@ async def _written(target: Command, data: bytes, *, last: bool = False) -> bool:
 
 
 @cache
-def _modules(names: tuple[str, ...]) -> dict[str, str | bytes]:
+def runner_modules(*names: str) -> dict[str, str | bytes]:
     """Modules of ours as files for a sandbox, with their compiled code.
 
     Compiling them takes longer than all else that a program's side does before it is ready. An
@@ -207,18 +207,13 @@ def _modules(names: tuple[str, ...]) -> dict[str, str | bytes]:
     """
     files: dict[str, str | bytes] = {}
     for name in names:
-        source, path = _inside(name), f"{_PACKAGE}/{name}"
+        source, path = inside(name), f"{_PACKAGE}/{name}"
         code = marshal.dumps(compile(source, path, "exec", dont_inherit=True))
         stamp = (1).to_bytes(4, "little") + util.source_hash(source.encode())  # never checked again
         stem = name.removesuffix(".py")
         compiled = f"{_PACKAGE}/__pycache__/{stem}.{sys.implementation.cache_tag}.pyc"
         files |= {path: source, compiled: util.MAGIC_NUMBER + stamp + code}
     return files
-
-
-@cache
-def _inside(name: str) -> str:
-    return (resources.files("holdfast.agents.code.inside") / name).read_text(encoding="utf-8")
 
 
 # --- which tests can be judged apart from the program, as far as their text tells ---

@@ -65,14 +65,14 @@ class Test:
 
 def is_whole(code: str, dialect: Dialect) -> bool:
     """Whether it parses: no bracket, string, template or comment is left open."""
-    root = _parsed(code, dialect)
+    root = parsed(code, dialect)
     return root.named_child_count > 0 and not root.has_error
 
 
 def defined_names(code: str, dialect: Dialect) -> frozenset[str]:
     """The names that a file defines at its top, types included."""
     found: set[str] = set()
-    for statement in _parsed(code, dialect).named_children:
+    for statement in parsed(code, dialect).named_children:
         node = statement
         while node.type in ("export_statement", "ambient_declaration"):
             inner = node.child_by_field_name("declaration")
@@ -92,12 +92,12 @@ def defined_names(code: str, dialect: Dialect) -> frozenset[str]:
 
 def titles(code: str, dialect: Dialect) -> set[str]:
     """The titles of a file's tests."""
-    return {title for title, _ in _test_calls(_parsed(code, dialect))}
+    return {title for title, _ in _test_calls(parsed(code, dialect))}
 
 
 def tests(code: str, dialect: Dialect) -> dict[str, Test] | None:
     """Each test by its title; None if they can't be told apart."""
-    root = _parsed(code, dialect)
+    root = parsed(code, dialect)
     names = _Names(root)
     found: dict[str, Test] = {}
     for title, call in _test_calls(root):
@@ -110,13 +110,13 @@ def tests(code: str, dialect: Dialect) -> dict[str, Test] | None:
 
 def strength(code: str, dialect: Dialect) -> Strength:
     """How much a whole file of tests checks."""
-    root = _parsed(code, dialect)
+    root = parsed(code, dialect)
     return _strength(root, _Names(root))
 
 
 def skipped(code: str, dialect: Dialect) -> int:
     """How many tests or suites are skipped, or skip others by being the only ones to run."""
-    root = _parsed(code, dialect)
+    root = parsed(code, dialect)
     only = [call for call in _calls(root) if (path := _path(call)) and _is_only(path)]
     return sum(map(_is_silencing, _calls(root))) + len(only)
 
@@ -137,6 +137,19 @@ def replaced(
     return "\n".join([*missing, text])
 
 
+def extended(code: str, dialect: Dialect, new: str) -> str | None:
+    """The file with the tests of `new` whose titles it lacks; None if there are none."""
+    had, found = titles(code, dialect), tests(new, dialect)
+    if found is None:
+        return None
+    more = [test for test in found.values() if test.title not in had]
+    outer = [t for t in more if not any(o.start < t.start and t.end <= o.end for o in more)]
+    if not outer:
+        return None
+    whole = "\n".join([code.rstrip(), "", *(f"{test.text};" for test in outer)])
+    return replaced(f"{whole}\n", dialect, {}, {}, new)
+
+
 # --- reading ---
 
 
@@ -154,7 +167,8 @@ def _parser(dialect: Dialect) -> Parser:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_typescript.language_typescript()))
 
 
-def _parsed(code: str, dialect: Dialect) -> Node:
+def parsed(code: str, dialect: Dialect) -> Node:
+    """The syntax tree of a file."""
     return _parser(dialect).parse(code.encode("utf-8", "replace")).root_node
 
 
@@ -162,7 +176,7 @@ def _text(node: Node) -> str:
     return (node.text or b"").decode()
 
 
-def _walk(root: Node) -> Iterator[Node]:
+def walk(root: Node) -> Iterator[Node]:
     """All nodes, in the order of the text; without recursion, however deep the code is nested."""
     left = [root]
     while left:
@@ -172,7 +186,7 @@ def _walk(root: Node) -> Iterator[Node]:
 
 
 def _calls(root: Node) -> Iterator[Node]:
-    return (node for node in _walk(root) if node.type == "call_expression")
+    return (node for node in walk(root) if node.type == "call_expression")
 
 
 def _arguments(call: Node) -> list[Node]:
@@ -230,13 +244,13 @@ def _unescaped(sequence: str) -> str:
 
 def _bound(pattern: Node) -> Iterator[str]:
     """The names that a pattern binds: `a`, `{ b, c: [d] }`."""
-    for node in _walk(pattern):
+    for node in walk(pattern):
         if node.type in ("identifier", "shorthand_property_identifier_pattern"):
             yield _text(node)
 
 
 def _imports(code: str, dialect: Dialect) -> list[str]:
-    nodes = _parsed(code, dialect).named_children
+    nodes = parsed(code, dialect).named_children
     return [_text(node) for node in nodes if node.type == "import_statement"]
 
 
@@ -308,7 +322,7 @@ class _Names:
         source = statement.child_by_field_name("source")
         if source is None or _string(source) not in _ASSERT_MODULES:
             return
-        for node in _walk(statement):
+        for node in walk(statement):
             if node.type == "import_specifier":
                 name = node.child_by_field_name("name")
                 alias = node.child_by_field_name("alias") or name
@@ -401,7 +415,7 @@ def _live(node: Node) -> Iterator[Node]:
 
 
 def _swallows(handler: Node | None) -> bool:
-    return handler is not None and all(node.type != "throw_statement" for node in _walk(handler))
+    return handler is not None and all(node.type != "throw_statement" for node in walk(handler))
 
 
 def _catching(call: Node) -> Node | None:
@@ -526,7 +540,7 @@ def _is_constant(node: Node) -> bool:
     return all(
         each.type not in ("identifier", "this", "shorthand_property_identifier")
         or _text(each) in _FIXED_NAMES
-        for each in _walk(_bare(node))
+        for each in walk(_bare(node))
     )
 
 

@@ -10,6 +10,8 @@ LanguageName = Literal["python", "typescript", "javascript"]
 Side = Literal["code", "tests"]
 Level = Literal["isolated", "shared"]
 """Whether the tests were run apart from the program, or in one process with it."""
+TestCheck = Literal["off", "quick", "thorough"]
+"""How closely tests that passed are looked at: whether they would have refused a wrong program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,8 @@ class Plan:
     test_model: str
     because: str
     """Why this model."""
+    check_tests: TestCheck = "off"
+    min_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,66 @@ class Strength:
 
 
 @dataclass(frozen=True, slots=True)
+class Survivor:
+    """A wrong program that the tests accept: the program with one small mistake."""
+
+    line: int
+    diff: str
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MutationScore:
+    """How many wrong programs the tests refuse."""
+
+    tried: int
+    refused: int
+    there_are: int = 0
+    """Mutants of the program, of which so many were tried."""
+    survivors: tuple[Survivor, ...] = ()
+    seconds: float = 0.0
+    problem: str | None = None
+    """Why nothing was measured."""
+
+    @property
+    def score(self) -> float | None:
+        """The share that was refused; None if nothing was measured."""
+        return self.refused / self.tried if self.tried else None
+
+    def __str__(self) -> str:
+        return self.problem or f"{self.refused} of {self.tried} wrong programs refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A call on which two independent programs differ."""
+
+    call: str
+    program: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class CrossCheck:
+    """The program beside one that another model wrote for the same task."""
+
+    model: str
+    compared: int = 0
+    """Calls made of both."""
+    disagreements: tuple[Disagreement, ...] = ()
+    code: str = ""
+    """The other program."""
+    problem: str | None = None
+    """Why nothing was compared."""
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"{self.model}: {self.problem}"
+        differ = f"{len(self.disagreements)} differ" if self.disagreements else "all the same"
+        return f"{self.compared} calls compared with {self.model}'s program, {differ}"
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """What is wanted, and how."""
 
@@ -113,3 +177,8 @@ class Evaluation:
     level: Level = "shared"
     """What the verdict rests on: tests that were run apart from the program, or not."""
     why_shared: str | None = None
+    mutation: MutationScore | None = None
+    """What the tests would have refused, if that was asked for and they passed."""
+    cross_check: CrossCheck | None = None
+    doubts: str | None = None
+    """A further test that the program fails, where no attempt was left to settle who is right."""

@@ -15,17 +15,25 @@ from decimal import Decimal
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from holdfast.agents.code import demo, isolated, toolchain
+from holdfast.agents.code import cross_check, demo, isolated, mutation_score, toolchain
 from holdfast.agents.code.demo import check_demo, check_models, choose_or_demo
 from holdfast.agents.code.isolated import needs_one_process
 from holdfast.agents.code.languages import Language, language_named
-from holdfast.agents.code.records import Draft, Plan, Task, Verdict
+from holdfast.agents.code.records import (
+    CrossCheck,
+    Draft,
+    MutationScore,
+    Plan,
+    Task,
+    TestCheck,
+    Verdict,
+)
 from holdfast.agents.code.replies import code_in
 from holdfast.agents.code.verdict import Limits as TestLimits
 from holdfast.agents.code.verdict import judge
 from holdfast.agents.models import set_budget
 from holdfast.agents.settings import CodeSettings, code_settings
-from holdfast.errors import FatalError
+from holdfast.errors import BudgetExceeded, FatalError
 from holdfast.gateway import default_gateway, generate_text
 from holdfast.sandbox import Sandbox, default_host
 from holdfast.sandbox.spec import Limits, Spec
@@ -49,6 +57,7 @@ async def settle(
     test_model: str | None,
     budget: Decimal | None,
     packages: tuple[str, ...],
+    check_tests: TestCheck | None,
 ) -> Plan:
     """Choose the models, limit what the run may spend, make the sandbox's packages ready."""
     gateway, settings = default_gateway(), code_settings()
@@ -64,7 +73,7 @@ async def settle(
     source = await toolchain.ready(language, packages)
     if source is None:
         _warm(Spec(language.runtime, Limits.of(memory=settings.memory, pids=settings.pids)))
-    return Plan(model, test_model, because)
+    return Plan(model, test_model, because, check_tests or settings.check_tests, settings.min_score)
 
 
 def _warm(spec: Spec) -> None:
@@ -127,28 +136,35 @@ async def try_out(task: Task, code: str, tests: str) -> Verdict:
     As many at a time as there are processors: tests have a time limit, and fifty at once on two
     processors would fail by it though nothing is wrong with them.
     """
-    loop, settings = asyncio.get_running_loop(), code_settings()
+    async with _turn():
+        return await _try_out(task, code, tests, code_settings())
+
+
+def _turn() -> asyncio.Semaphore:
+    loop = asyncio.get_running_loop()
     if loop not in _slots:
-        _slots[loop] = asyncio.Semaphore(settings.parallel_tests or os.cpu_count() or 1)
-    async with _slots[loop]:
-        return await _try_out(task, code, tests, settings)
+        _slots[loop] = asyncio.Semaphore(code_settings().parallel_tests or os.cpu_count() or 1)
+    return _slots[loop]
+
+
+async def _sandboxes(task: Task, seconds: float) -> Callable[[], Coroutine[Any, Any, Sandbox]]:
+    """What makes sandboxes for a task, with its packages in them."""
+    language, settings = language_named(task.language), code_settings()
+    source = await toolchain.ready(language, task.packages)
+    return lambda: Sandbox.create(
+        runtime=language.runtime,
+        timeout=seconds,
+        memory=settings.memory,
+        pids=settings.pids,
+        source=source,
+    )
 
 
 async def _try_out(task: Task, code: str, tests: str, settings: CodeSettings) -> Verdict:
     """Apart from the program where the tests allow it, else in one process with it."""
     language = language_named(task.language)
     limits = TestLimits(settings.test_timeout, settings.memory, settings.pids)
-    source = await toolchain.ready(language, task.packages)
-
-    def sandbox() -> Coroutine[Any, Any, Sandbox]:
-        return Sandbox.create(
-            runtime=language.runtime,
-            timeout=2 * limits.seconds + 30,
-            memory=limits.memory,
-            pids=limits.pids,
-            source=source,
-        )
-
+    sandbox = await _sandboxes(task, 2 * limits.seconds + 30)
     why = needs_one_process(tests) if language.runtime == "python" else _NODE
     if why is None:
         judges, programs = await _both(sandbox)
@@ -160,6 +176,41 @@ async def _try_out(task: Task, code: str, tests: str, settings: CodeSettings) ->
         why = found.why
     async with await sandbox() as one:
         return replace(await judge(one, language, code, tests, limits), why_shared=why)
+
+
+async def score(task: Task, code: str, tests: str, check: TestCheck) -> MutationScore:
+    """How many mutants of the program its tests refuse."""
+    async with _turn():
+        sandbox = await _sandboxes(task, mutation_score.SECONDS[check] + 60)
+        async with await sandbox() as one:
+            return await mutation_score.measured(
+                one, language_named(task.language), code, tests, check
+            )
+
+
+async def write_more(model: str, system: str, prompt: str, language: Language) -> Draft:
+    """Ask for further tests; that nothing comes of it is no reason to fail a run that passed."""
+    try:
+        return await write(model, system, prompt, language, tests=True)
+    except (FatalError, BudgetExceeded) as error:
+        return Draft(language.test_file, "", problem=error.message)
+
+
+async def write_and_compare(
+    task: Task, code: str, tests: str, model: str, system: str
+) -> CrossCheck:
+    """Have another model write the program too, from the task alone, and compare the two."""
+    language = language_named(task.language)
+    try:
+        draft = await write(model, system, task.prompt, language, tests=False)
+    except (FatalError, BudgetExceeded) as error:
+        return CrossCheck(model, problem=error.message)
+    if draft.problem or draft.disputes:
+        return CrossCheck(model, problem=draft.problem or "it wrote no program")
+    async with _turn():
+        sandbox = await _sandboxes(task, 300)
+        async with await sandbox() as one:
+            return await cross_check.compared(one, language, code, draft.code, tests, model)
 
 
 async def _both(create: Callable[[], Coroutine[Any, Any, Sandbox]]) -> tuple[Sandbox, Sandbox]:

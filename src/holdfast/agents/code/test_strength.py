@@ -141,6 +141,28 @@ def corrected(language: Language, old: str, new: str, failing: Sequence[str]) ->
     return new if kept and of_python(after).covers(of_python(before)) else None
 
 
+def extended(language: Language, old: str, new: str) -> str | None:
+    """The tests to the letter, with those of `new` that they lack; None if there are none."""
+    if language.name != "python":
+        return javascript.extended(old, language.name, new)
+    before, after = _parsed(old), _parsed(new)
+    if before is None or after is None:
+        return None
+    known = language.defines(old)
+    added = [
+        node
+        for node in after.body
+        if isinstance(node, Function | ast.ClassDef) and node.name not in known
+    ]
+    if not any(node.name.lower().startswith("test") for node in added):
+        return None
+    given = new.splitlines()
+    lines = old.rstrip().splitlines()
+    for node in added:
+        lines += ["", "", *given[_first(node) - 1 : node.end_lineno]]
+    return _with_imports(lines, before, after)
+
+
 # --- Python: by the syntax tree ---
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -181,7 +203,7 @@ def _merged(
     return _with_imports(lines, before, after)
 
 
-def _first(test: Function) -> int:
+def _first(test: Function | ast.ClassDef) -> int:
     return min([test.lineno, *(decorator.lineno for decorator in test.decorator_list)])
 
 

@@ -102,7 +102,7 @@ async def _run(
     runner, *pieces = _RUNNERS[language.runtime]
     place = f"{_PLACE}/{name}{Path(runner).suffix}"
     files = {language.code_file: code, language.test_file: tests, REPORT: "", PROGRESS: ""}
-    files |= {place: _inside(runner)} | {f"{_PLACE}/{each}": _inside(each) for each in pieces}
+    files |= {place: inside(runner)} | {f"{_PLACE}/{each}": inside(each) for each in pieces}
     await sandbox.write_files(files)
     given = {
         "nonce": nonce,
@@ -162,7 +162,8 @@ async def _place(sandbox: Sandbox, language: Language) -> str:
     return f"It was here: {tail(name, 300)}" if name else ""
 
 
-def _inside(name: str) -> str:
+def inside(name: str) -> str:
+    """The text of a file that runs in sandboxes."""
     return (resources.files("holdfast.agents.code.inside") / name).read_text(encoding="utf-8")
 
 

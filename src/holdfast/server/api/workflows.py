@@ -12,7 +12,7 @@ from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
-from holdfast.agents.code.records import LanguageName
+from holdfast.agents.code.records import LanguageName, TestCheck
 from holdfast.agents.code.workflow import MOST_ATTEMPTS, MOST_PROMPT, evaluate_code
 from holdfast.agents.settings import code_settings
 from holdfast.durations import seconds
@@ -136,6 +136,15 @@ class Evaluate(RequestBody):
     packages: list[Package] = Field(
         default=[], max_length=50, description="what the program may use, installed beforehand"
     )
+    check_tests: TestCheck | None = Field(
+        default=None, description="whether tests that pass would refuse wrong programs"
+    )
+    min_score: float | None = Field(
+        default=None, ge=0, le=1, description="share of wrong programs the tests must refuse"
+    )
+    cross_check: Name | None = Field(
+        default=None, description="writes a second program, with which the first is compared"
+    )
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -165,7 +174,7 @@ async def evaluate(
     if not body.prompt.strip():
         raise UsageError("body.prompt: the task is empty", hint="say what the program should do")
     if engine.works:  # other workers may have other models
-        for model in (body.model, body.test_model):
+        for model in (body.model, body.test_model, body.cross_check):
             if model is not None:
                 gateway.routes.candidates(model)
     input: dict[str, Any] = {
@@ -176,6 +185,9 @@ async def evaluate(
         "max_attempts": body.attempts or code_settings().attempts,
         "budget": dollars(body.budget),
         "packages": body.packages,
+        "check_tests": body.check_tests,
+        "min_score": body.min_score,
+        "cross_check": body.cross_check,
     }
     return await started(engine, evaluate_code.options(key=checked_key(key)), input)
 

@@ -86,13 +86,13 @@ async def compared(
     A `case.json` in it may name one of the packages, and a bug for it: see `driver.py`.
     """
     runner, *pieces = verdict._RUNNERS["python"]  # pyright: ignore[reportPrivateUsage]
-    inside = {f"/tmp/runner/{each}": verdict._inside(each) for each in pieces}  # pyright: ignore[reportPrivateUsage]
-    inside["/tmp/runner/run_tests.py"] = verdict._inside(runner)  # pyright: ignore[reportPrivateUsage]
-    inside["/tmp/runner/program.py"] = verdict._inside("bridge_program.py")  # pyright: ignore[reportPrivateUsage]
-    inside["/tmp/runner/run_isolated.py"] = verdict._inside("run_isolated.py")  # pyright: ignore[reportPrivateUsage]
+    inside = {f"/tmp/runner/{each}": verdict.inside(each) for each in pieces}
+    inside["/tmp/runner/run_tests.py"] = verdict.inside(runner)
+    inside["/tmp/runner/program.py"] = verdict.inside("bridge_program.py")
+    inside["/tmp/runner/run_isolated.py"] = verdict.inside("run_isolated.py")
     for each in isolated.PIECES:
         place = f"/tmp/runner/holdfast/agents/code/inside/{each}"
-        inside[place] = verdict._inside(each)  # pyright: ignore[reportPrivateUsage]
+        inside[place] = verdict.inside(each)
     files = {
         f"cases/{name}/{path}": text for name, case in cases.items() for path, text in case.items()
     }
