@@ -119,17 +119,17 @@ async def test_a_test_that_is_skipped_is_counted_and_keeps_nothing_from_passing(
 async def test_a_failure_of_the_runner_is_neither_the_programs_nor_the_tests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = verdict._inside
+    real = verdict.inside
 
     def broken(name: str) -> str:
         text = real(name)
         return text.replace("found = Tests()", "raise LookupError('a mistake of ours')")
 
-    monkeypatch.setattr(verdict, "_inside", broken)
+    monkeypatch.setattr(verdict, "inside", broken)
     with pytest.raises(InternalError, match="a mistake of ours") as raised:
         await verdict_on(GOOD, TEST)
     assert "neither of the program nor of its tests" in str(raised.value.hint)
-    monkeypatch.setattr(verdict, "_inside", lambda name: f"import nothing_like_it\n{real(name)}")
+    monkeypatch.setattr(verdict, "inside", lambda name: f"import nothing_like_it\n{real(name)}")
     with pytest.raises(InternalError, match="before it came to a verdict"):
         await verdict_on(GOOD, TEST)
 

@@ -220,14 +220,14 @@ async def test_each_model_call_is_recorded_against_its_step() -> None:
 async def test_a_failure_of_the_runner_costs_no_attempt_and_is_not_told_to_the_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = verdict._inside
+    real = verdict.inside
     failing = [True]
 
     def broken_once(name: str) -> str:
         broken = failing and name == "run_python.py" and failing.pop()
         return "raise LookupError('a mistake of ours')" if broken else real(name)
 
-    monkeypatch.setattr(verdict, "_inside", broken_once)
+    monkeypatch.setattr(verdict, "inside", broken_once)
     monkeypatch.setattr(steps, "needs_one_process", lambda tests: "asked for by a test")
     model = Model([GOOD], [TESTS])
     evaluation = await evaluated(model)
@@ -239,7 +239,7 @@ async def test_a_failure_of_the_runner_costs_no_attempt_and_is_not_told_to_the_m
 async def test_a_runner_that_always_fails_ends_the_run_and_says_whose_fault_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(verdict, "_inside", lambda name: "raise LookupError('a mistake of ours')")
+    monkeypatch.setattr(verdict, "inside", lambda name: "raise LookupError('a mistake of ours')")
     monkeypatch.setattr(steps, "needs_one_process", lambda tests: "asked for by a test")
     model = Model([GOOD], [TESTS])
     with pytest.raises(RunFailed, match="the test runner failed before it came to a verdict"):
@@ -251,12 +251,12 @@ async def test_a_runner_that_always_fails_ends_the_run_and_says_whose_fault_it_i
 async def test_a_fault_of_the_bridge_costs_no_attempt_but_the_level(
     monkeypatch: pytest.MonkeyPatch, side: str
 ) -> None:
-    real = isolated._inside
+    real = isolated.inside
 
     def broken(name: str) -> str:
         return "raise LookupError('a mistake of ours')" if name == side else real(name)
 
-    monkeypatch.setattr(isolated, "_inside", broken)
+    monkeypatch.setattr(isolated, "inside", broken)
     model = Model([GOOD], [TESTS])
     evaluation = await evaluated(model)
     assert evaluation.passed and evaluation.attempts == 1
