@@ -27,6 +27,7 @@ def shown(holdfast: Holdfast, *options: str) -> dict[str, tuple[object, str]]:
 
 
 def test_each_value_is_shown_with_where_it_comes_from(holdfast: Holdfast) -> None:
+    holdfast.environment.pop("HOLDFAST_CODE_CHECK_TESTS")
     (holdfast.folder / "holdfast.toml").write_text(CONFIG)
     (holdfast.folder / ".env").write_text(
         "HOLDFAST_CODE_ATTEMPTS=7\nHOLDFAST_SERVER_TOKEN=hush-hush-hush-hush\nOPENAI_API_KEY='sk-1'\n"
