@@ -411,3 +411,160 @@ def each(items, use):
 def double(n):
     return n + n
 """
+
+# --- what reaches for pytest and the interpreter before the tests do ---
+
+PROGRAMS |= {
+    "replaces pytest": f"""
+import sys, types
+fake = types.ModuleType("pytest")
+fake.main = lambda *args, **kw: 0
+sys.modules["pytest"] = sys.modules["_pytest"] = fake
+{_WRONG}""",
+    "leaves a conftest behind": f"""
+for place in (".", "/workspace", "/tmp", "/home/user"):
+    try:
+        with open(f"{{place}}/conftest.py", "w") as file:
+            file.write("def pytest_runtest_makereport(item, call): call.excinfo = None")
+    except OSError:
+        pass
+{_WRONG}""",
+    "leaves code for every interpreter behind": f"""
+import os, site
+for place in {{*site.getsitepackages(), site.getusersitepackages(), "/tmp/runner"}}:
+    try:
+        os.makedirs(place, exist_ok=True)
+        with open(f"{{place}}/sitecustomize.py", "w") as file:
+            file.write("import os; os._exit(0)")
+    except OSError:
+        pass
+{_WRONG}""",
+    "sets the options of pytest": f"""
+import os
+os.environ["PYTEST_ADDOPTS"] = "--collect-only -k nothing"
+os.environ["PYTEST_PLUGINS"] = "solution"
+def pytest_collection_modifyitems(items): items.clear()
+{_WRONG}""",
+    "is a plug-in of pytest": f"""
+def pytest_pyfunc_call(pyfuncitem): return True
+def pytest_runtest_call(item): pass
+__test__ = False
+{_WRONG}""",
+    "optimizes assertions away": f"import os\nos.environ['PYTHONOPTIMIZE'] = '2'\n{_WRONG}",
+    "replaces the import system": f"""
+import builtins, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None): raise ImportError(name)
+sys.meta_path.insert(0, Finder())
+real = builtins.__import__
+builtins.__import__ = lambda name, *args, **kw: real("types" if name == "pytest" else name, *args, **kw)
+{_WRONG}""",
+    "closes the bridge": f"import os\nfor fd in (0, 2):\n    os.close(fd)\n{_WRONG}",
+    "sends what nobody asked for": f"{_SEND}\nsend([1, [], [], [], [], 'x' * (1 << 20)])\n{_WRONG}",
+    "reads what the judge sends": f"""
+import os, threading
+threading.Thread(target=lambda: os.read(0, 1 << 20), daemon=True).start()
+{_WRONG}""",
+}
+
+# --- values that are not what they look like ---
+
+PROGRAMS |= {
+    "an int that is another": """
+class Sly(int):
+    def __new__(cls, n): return int.__new__(cls, 0)
+    def __index__(self): return 4
+    __int__ = __index__
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __hash__(self): return 4
+    def __repr__(self): return "4"
+def each(items, use): [use(item) for item in items]
+def double(n): return Sly(n)
+""",
+    "a fraction that reckons for itself": """
+from fractions import Fraction
+class Sly(Fraction):
+    def __eq__(self, other): return True
+    def __sub__(self, other): return 0
+    __rsub__ = __sub__
+    def __abs__(self): return 0
+    def __hash__(self): return 0
+def each(items, use): [use(item) for item in items]
+def double(n): return Sly(7)
+""",
+    "a decimal equal to anything": """
+from decimal import Decimal
+class Sly(Decimal):
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __hash__(self): return 0
+def each(items, use): [use(item) for item in items]
+def double(n): return Sly(7)
+""",
+    "an enum equal to anything": """
+from enum import IntEnum
+class Sly(IntEnum):
+    x = 7
+    def __eq__(self, other): return True
+    def __hash__(self): return 4
+def each(items, use): [use(item) for item in items]
+def double(n): return Sly.x
+""",
+    "a named tuple equal to anything": """
+from typing import NamedTuple
+class Sly(NamedTuple):
+    n: int
+    def __eq__(self, other): return True
+    def __hash__(self): return 4
+def each(items, use): [use(item) for item in items]
+def double(n): return Sly(n)
+""",
+    "a mock": """
+from unittest.mock import ANY, MagicMock
+def each(items, use): [use(item) for item in items]
+def double(n): return ANY if n else MagicMock(__eq__=lambda self, other: True)
+""",
+    "returns an error instead of a number": """
+def each(items, use): return AssertionError("ok")
+def double(n): return AssertionError()
+""",
+    "raises what pytest expects of tests": """
+import pytest
+def each(items, use): raise pytest.skip.Exception("no")
+def double(n): pytest.xfail("not now")
+""",
+    "raises the end of pytest": """
+from _pytest.outcomes import Exit
+def each(items, use): raise Exit("done", 0)
+def double(n): raise Exit("done", 0)
+""",
+    "leaves in a callback": """
+import os
+def each(items, use):
+    for item in items: use(item)
+    os._exit(0)
+def double(n): raise SystemExit(0)
+""",
+    "learns from what callbacks answer": """
+kept = {}
+def each(items, use):
+    for guess in range(-9, 9):
+        kept[guess] = use(guess)
+def double(n):
+    return next((guess for guess, answer in kept.items() if answer), n * 3)
+""",
+    "changes what it was given": "def each(items, use): items.clear()\ndef double(n): return n * 3\n",
+    "guesses by the clock": """
+import time
+def each(items, use): [use(item) for item in items]
+def double(n): return round(time.time()) % 7
+""",
+    "is right the first time only": """
+asked = []
+def each(items, use): [use(item) for item in items]
+def double(n):
+    asked.append(n)
+    return (2 if len(asked) == 1 else 3) * n
+""",
+}
