@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunFailed, start
+from holdfast.ready.frozen_runs import FrozenRun, replay_frozen
 
 from . import jobs
 from .conftest import TOKEN, Answer, Server, running
@@ -129,3 +130,14 @@ async def test_pages_show_runs_with_half_characters(server: Server) -> None:
     shown = (await server.get(f"/api{place}")).json
     assert shown["attributes"]["task"] == "half ? a character"
     assert (await server.get(f"/api{place}/events", headers={"accept": "application/json"})).json
+
+
+async def test_a_runs_page_offers_the_run_as_a_file_that_pytest_replays(server: Server) -> None:
+    run = await start(jobs.doubling, 4)
+    assert await run.result() == 8
+    page = await server.get(f"/runs/{run.id}", headers=BROWSER)
+    assert f'download href="/runs/{run.id}/frozen.json"' in page.text
+    answer = await server.get(f"/runs/{run.id}/frozen.json")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{run.id}.json"'
+    assert replay_frozen(FrozenRun.from_text(answer.text), jobs.doubling).passed
+    assert (await server.get("/runs/run_none/frozen.json")).status == 404

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, get_args
 
-from holdfast.cli import deploy_check, output, run_text
+from holdfast.cli import deploy_check, freeze, output, run_text
 from holdfast.cli.options import (
     Handler,
     add_common,
@@ -92,6 +92,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     deploy_check.add(
         verbs.add_parser("check", help=summary, description=f"{summary.capitalize()}.")
     )
+    summary = "print a run as a file that pytest replays, without its secrets"
+    freeze.add(verbs.add_parser("freeze", help=summary, description=f"{summary.capitalize()}."))
     forking = verb("fork", "start a new run from what another did before a step", _fork)
     forking.add_argument(
         "--from", dest="from_step", metavar="STEP", help="key of the step to go on from"

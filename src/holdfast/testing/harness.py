@@ -50,6 +50,8 @@ class Harness:
         self._database = MemoryDatabase()
         self._failures: dict[str, deque[BaseException]] = {}
         self._fakes: dict[str, Callable[..., Any]] = {}
+        self.substitutes: list[Callable[[Step[..., Any]], Callable[..., Any] | None]] = []
+        """Asked in turn for what is done in a step's stead, where it has no fake."""
         self.calls: dict[str, int] = {}
         """How often each step was attempted, by name."""
         self._awaited = asyncio.Event()
@@ -147,7 +149,10 @@ class Harness:
                 raise error
 
             return fail
-        return self._fakes.get(step.name)
+        found = self._fakes.get(step.name)
+        for substitute in self.substitutes:
+            found = found or substitute(step)
+        return found
 
     async def crash(self) -> None:
         """Kill the worker as `kill -9` would, and start another on what is on disk."""

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +15,7 @@ from starlette.responses import Response
 from holdfast.agents import run_words
 from holdfast.agents.run_words import about
 from holdfast.errors import NotFound
+from holdfast.ready.frozen_runs import freeze, frozen_calls
 from holdfast.records.live import Published
 from holdfast.runtime.step_records import StepRecord
 from holdfast.server import views
@@ -26,7 +27,11 @@ from holdfast.server.inspector.run_data import Loaded, existing, is_inner, is_re
 from holdfast.server.inspector.runs import status_of
 from holdfast.server.inspector.story import STEPS, Entry, is_conversation, read_story
 from holdfast.server.inspector.text_format import moment
+from holdfast.session import current_store
 from holdfast.store.inspection import CallRow, StepWork, View
+
+if TYPE_CHECKING:
+    from holdfast.runtime.engine import Engine
 
 LABEL_BYTES = 4096
 """Of a step's input that is looked at for words that tell it apart."""
@@ -404,3 +409,20 @@ async def payload(request: Request) -> Response:
     headers = {"content-disposition": f'inline; filename="{name}"', "cache-control": "no-store"}
     # Text, whatever is in it: a browser must not take it for a page.
     return Response(data, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+async def frozen_file(request: Request) -> Response:
+    """The run as a file that pytest replays, without its secrets."""
+    run_id = request.path_params["run_id"]
+    store = cast("Engine", request.app.state.engine).store
+    run = await store.get(run_id)
+    if run is None:
+        raise NotFound(f"there is no run {run_id[:100]}")
+    journal = await store.load(run_id)
+    calls = await frozen_calls(current_store(), journal)
+    text = freeze(run, journal, calls, (), mask(request)).to_text()
+    headers = {
+        "content-disposition": f'attachment; filename="{run_id}.json"',
+        "cache-control": "no-store",
+    }
+    return Response(text.encode("utf-8", "replace"), media_type="application/json", headers=headers)
