@@ -15,7 +15,7 @@ from holdfast.runtime.definitions import Workflow
 from holdfast.store.base import Append, NewRun
 from holdfast.store.sqlite import events, journal, leases, mailbox, projections
 from holdfast.store.sqlite.database import Transaction
-from simulation.world import World
+from holdfast.testing.world import World
 
 SEEDS = 2000
 PARTS = 8

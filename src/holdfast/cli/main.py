@@ -30,6 +30,7 @@ NOUNS: dict[str, str] = {
     "serve": "the HTTP API and the inspector, with a worker",
     "inspect": "the inspector in a browser: every run, model call and sandbox, live",
     "runs": "list, show, watch and steer runs",
+    "simulate": "a workflow of yours and all that can go wrong, until an invariant breaks",
     "approvals": "list, show and decide what runs wait for",
     "schedules": "what starts runs by the clock: list, make, pause, trigger, backfill",
     "events": "send events to the runs that wait for them",

@@ -11,11 +11,8 @@ and a JSON file that is no frozen run is left alone.
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -87,11 +84,12 @@ class FrozenItem(pytest.Item):
             raise NotAsRecorded(told)
 
     def _workflow(self, frozen: FrozenRun) -> Any:
+        from holdfast.ready.user_modules import load_module
         from holdfast.runtime.definitions import find_workflow, registered
 
         for named in (*frozen.modules, *self.config.getini("holdfast_modules")):
             if frozen.workflow not in registered():
-                _load(named, self.config.rootpath)
+                load_module(named, self.config.rootpath)
         if frozen.workflow not in registered():
             for agents in ("holdfast.agents.code.workflow", "holdfast.agents.repo.workflow"):
                 importlib.import_module(agents)
@@ -112,22 +110,3 @@ def _told(frozen: FrozenRun, verdict: Verdict) -> str:
         lines.append(f"first difference: {verdict.difference}")
     lines.append(f"cost: ${verdict.cost:f} (recorded: ${verdict.recorded_cost:f})")
     return "\n".join(lines)
-
-
-def _load(named: str, root: Path) -> ModuleType:
-    """Import `orders.py`, by its path from pytest's root folder, or `shop.orders`."""
-    if not named.endswith(".py"):
-        return importlib.import_module(named)
-    path = (root / named).resolve()
-    known = sys.modules.get(path.stem)
-    if known is not None and getattr(known, "__file__", None) == str(path):
-        return known
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise NotAsRecorded(f"{named}, which defines the run's workflow, is not below {root}")
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module

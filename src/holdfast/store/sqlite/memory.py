@@ -93,3 +93,10 @@ class MemoryStore(SqliteStore):
         expired = await super().lost_workers(me)
         owners = {str(r[0]) for r in self._reading.execute("SELECT id FROM workers")}
         return list(dict.fromkeys([*expired, *sorted(self._database.dead & owners)]))
+
+
+def disk_is_full() -> sqlite3.OperationalError:
+    """What a commit raises for which there is no room: for `before_commit` of a store."""
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorname = "SQLITE_FULL"
+    return error

@@ -6,20 +6,21 @@ callback runs, when a worker is killed, is paused beyond its lease, or can't wri
 gives the same trace.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextvars
 import hashlib
 import heapq
 import random
-import sqlite3
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.runtime.definitions import Workflow
+from holdfast.runtime.definitions import Step, Workflow
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.settings import Settings
-from holdfast.store.sqlite.memory import MemoryDatabase, MemoryStore
+from holdfast.store.sqlite.memory import MemoryDatabase, MemoryStore, disk_is_full
 
 SETTINGS = Settings(lease_seconds=6, sweep_seconds=2, idle_seconds=1, store_retry_seconds=0.3)
 
@@ -54,15 +55,32 @@ class SimLoop(asyncio.AbstractEventLoop):
     def is_closed(self) -> bool:
         return False
 
-    def call_soon(self, callback, *args, context=None):  # type: ignore[no-untyped-def, override]
+    def call_soon(
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self.ready.append(handle)
         return handle
 
-    def call_later(self, delay, callback, *args, context=None):  # type: ignore[no-untyped-def, override]
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(self, when, callback, *args, context=None):  # type: ignore[no-untyped-def, override]
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._order += 1
         heapq.heappush(self.timers, (when, self._order, handle))
@@ -74,7 +92,14 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro, *, name=None, context=None):  # type: ignore[no-untyped-def, override]
+    def create_task(
+        self,
+        coro: Any,
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+        **_ignored: Any,
+    ) -> asyncio.Task[Any]:
         return asyncio.Task(coro, loop=self, name=name, context=context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -96,11 +121,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         handle = self.ready.popleft()
         if handle.cancelled():
             return
-        asyncio._set_running_loop(self)
+        asyncio._set_running_loop(self)  # pyright: ignore[reportPrivateUsage]
         try:
             handle._run()
         finally:
-            asyncio._set_running_loop(None)
+            asyncio._set_running_loop(None)  # pyright: ignore[reportPrivateUsage]
 
 
 class LoopClock:
@@ -127,7 +152,7 @@ class LoopClock:
 class Process:
     """One simulated worker process."""
 
-    def __init__(self, world: "World", number: int) -> None:
+    def __init__(self, world: World, number: int, *, works: bool = True) -> None:
         self.name = f"wkr_{number:04}"
         self.loop = SimLoop(world.clock)
         self.paused_until = 0.0
@@ -140,26 +165,26 @@ class Process:
             delay=lambda: world.random.choice((0.0, 0.0, 0.001, 0.02, 0.3)),
             before_commit=self._disk,
         )
-        asyncio._set_running_loop(self.loop)
+        asyncio._set_running_loop(self.loop)  # pyright: ignore[reportPrivateUsage]
         try:
             self.engine = Engine(
                 self.store,
                 worker_id=self.name,
-                settings=SETTINGS,
+                settings=world.settings,
                 clock=clock,
                 workflows=world.workflows,
                 luck=world.random.random,
+                substitute=lambda step: world.substitute(self, step),
+                works=works,
             )
             self.main = self.loop.create_task(self.engine.open(), context=contextvars.Context())
         finally:
-            asyncio._set_running_loop(None)
+            asyncio._set_running_loop(None)  # pyright: ignore[reportPrivateUsage]
 
     def _disk(self) -> None:
-        if self.world.random.random() < self.world.disk_errors:
+        if self.world.is_disk_full(self):
             self.world.note(f"{self.name} disk error")
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorname = "SQLITE_FULL"
-            raise error
+            raise disk_is_full()
 
     @property
     def runnable(self) -> bool:
@@ -169,8 +194,11 @@ class Process:
 class World:
     """See the module's text."""
 
+    settings = SETTINGS
+    """The engines' own."""
+
     def __init__(self, seed: int, workflows: dict[str, Workflow[..., Any]]) -> None:
-        self.random = random.Random(seed)
+        self.random = random.Random(seed)  # noqa: S311 - to be repeatable is its purpose
         self.workflows = workflows
         self.clock = WorldClock()
         self.database = MemoryDatabase()
@@ -186,6 +214,14 @@ class World:
 
     def note(self, text: str) -> None:
         self.trace.update(f"{self.clock.time:.6f} {text}\n".encode())
+
+    def substitute(self, process: Process, step: Step[..., Any]) -> Callable[..., Any] | None:
+        """What a worker does in a step's stead; None: the step itself."""
+        return None
+
+    def is_disk_full(self, process: Process) -> bool:
+        """Whether there is no room for what a worker is about to commit."""
+        return self.random.random() < self.disk_errors
 
     def spawn(self) -> Process:
         self._spawned += 1
@@ -249,6 +285,7 @@ class World:
             for run in list(process.engine.runs.values()):
                 run.abandon()
             for task in asyncio.all_tasks(process.loop):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                task.get_coro().close()  # type: ignore[union-attr]
+                task._log_destroy_pending = False  # pyright: ignore[reportAttributeAccessIssue]
+                coroutine: Any = task.get_coro()
+                coroutine.close()
         self.database.connection.close()
