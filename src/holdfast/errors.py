@@ -44,6 +44,7 @@
     ├── SandboxError               a sandbox can't do what was asked     exit 1, 500
     │   ├── SandboxUnavailable     no backend here is good enough        exit 3, 503
     │   ├── SandboxGone            it has stopped, or was ended          exit 3, 409
+    │   ├── PortClosed             nobody listens there in the sandbox   exit 3, 502
     │   ├── SandboxFileError       a file in it can't be read or written
     │   ├── CommandNotStarted      no such program, or not executable
     │   └── SourceError            a source can't be copied in           exit 2, 400
@@ -203,6 +204,13 @@ class SandboxGone(SandboxError):
 
     exit_code = 3
     http_status = 409
+
+
+class PortClosed(SandboxError):
+    """No server in the sandbox listens on this port (yet)."""
+
+    exit_code = 3
+    http_status = 502
 
 
 class SandboxFileError(SandboxError):

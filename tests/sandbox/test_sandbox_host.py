@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
+import signal
+import struct
 import subprocess
 import sys
+import termios
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -245,6 +249,7 @@ def _cli(*words: str, state: Path, **options: object) -> subprocess.CompletedPro
     return subprocess.run(
         [sys.executable, "-m", "holdfast.cli.main", "sandbox", *words],
         env={**os.environ, "HOLDFAST_SANDBOX_DIR": str(state)},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=LIMIT,
@@ -306,6 +311,71 @@ async def test_the_command_line_lists_enters_and_stops_sandboxes() -> None:
     assert missing.returncode == 3 and json.loads(missing.stdout)["error"]["kind"] == "NotFound"
     none = {"sandboxes": 0, "commands": 0, "attempts": 0}
     assert json.loads((await cli("gc", "--json")).stdout) == {"swept": [], "dropped": none}
+
+
+async def test_the_command_line_lists_follows_and_ends_commands() -> None:
+    sandbox = await create()
+
+    async def cli(*words: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(_cli, *words, state=shared_host().state)
+
+    one = await sandbox.start("sh", "-c", "echo said; sleep 600")
+    await until(lambda: "said" in one.logs())
+    listed = json.loads((await cli("ps", sandbox.id, "--json")).stdout)["commands"]
+    assert [(each["id"], each["pid"]) for each in listed] == [(one.id, one.pid)]
+    assert one.id in (await cli("ps", sandbox.id)).stdout
+    assert (await cli("logs", sandbox.id, one.id)).stdout == "said\n"
+    following = asyncio.create_task(cli("logs", "--follow", sandbox.id, one.id))
+    assert (await cli("kill", sandbox.id, one.id, "--signal", "nonsense")).returncode == 2
+    assert (await cli("kill", sandbox.id, one.id, "--signal", "TERM")).returncode == 0
+    followed = await following
+    assert (followed.stdout, followed.returncode) == ("said\n", 128 + 15)
+    assert (await one.wait()).signal == 15
+    assert (await cli("kill", sandbox.id, "cmd_none")).returncode == 3
+    assert (await cli("url", sandbox.id, "8000", "--json")).returncode == 3  # nobody serves here
+    await sandbox.stop()
+
+
+async def test_the_command_lines_shell_is_a_terminal_in_the_sandbox() -> None:
+    sandbox = await create()
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
+    before = termios.tcgetattr(theirs)
+    command = [sys.executable, "-m", "holdfast.cli.main", "sandbox", "shell", sandbox.id, "sh"]
+    env = {**os.environ, "HOLDFAST_SANDBOX_DIR": str(shared_host().state), "PS1": "> "}
+    shell = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True
+    )
+    seen = b""
+
+    def read() -> None:
+        nonlocal seen
+        seen += os.read(ours, 4096)
+
+    os.set_blocking(ours, False)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(ours, read)
+    try:
+        await until(lambda: termios.tcgetattr(theirs) != before and b"$" in seen)
+        os.write(ours, b"stty size; pwd\r")
+        await until(lambda: b"33 111" in seen and b"/workspace" in seen)
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 44, 99, 0, 0))
+        shell.send_signal(signal.SIGWINCH)
+        while b"44 99" not in seen:
+            os.write(ours, b"stty size\r")
+            await asyncio.sleep(0.2)
+        os.write(ours, b"exit 5\r")
+        assert await asyncio.to_thread(shell.wait, LIMIT) == 5
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        loop.remove_reader(ours)
+        shell.kill()
+        shell.wait()
+        os.close(ours)
+        os.close(theirs)
+    refused = await asyncio.to_thread(_cli, "shell", sandbox.id, state=shared_host().state)
+    assert refused.returncode == 2 and "terminal" in refused.stderr
+    await sandbox.stop()
 
 
 def test_old_records_are_dropped_as_configured_or_asked(

@@ -25,7 +25,7 @@ from holdfast import (
 from holdfast.errors import RunCancelled, RunFailed
 from holdfast.records.sandboxes import PROCESS_DIED
 from holdfast.sandbox import AllowedHost, Host, Network, Sandbox, StoreObserver
-from holdfast.sandbox.command import TAIL, tail
+from holdfast.sandbox.command_table import TAIL, tail
 from holdfast.sandbox.recording import shown
 from holdfast.store.sandboxes import SandboxFilter
 from holdfast.store.sqlite.sandboxes import SqliteSandboxRecords

@@ -4,6 +4,11 @@ holdfast sandbox doctor               which backends work, and why the others do
 holdfast sandbox run python -V        one command in a sandbox of its own
 holdfast sandbox list                 the sandboxes of all your processes
 holdfast sandbox exec ID ls -l        a command in a running one
+holdfast sandbox shell ID             a terminal in a running one
+holdfast sandbox ps ID                the commands that run in it
+holdfast sandbox logs ID COMMAND      what one of them wrote; --follow until it ends
+holdfast sandbox kill ID COMMAND      end one of them, or signal it
+holdfast sandbox url ID PORT          the address of a server in it
 holdfast sandbox stop ID …            end it
 holdfast sandbox gc                   remove what killed processes left behind, and old records
 holdfast sandbox snapshots            what was kept
@@ -14,13 +19,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+import shlex
+import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.cli import output
+from holdfast.cli import output, sandbox_terminal
 from holdfast.durations import seconds
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.records.sandboxes import SandboxRecord
@@ -53,6 +61,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     execute = _verb(verbs, "exec", "run a command in a running sandbox", _exec)
     execute.add_argument("id")
     _add_command(execute)
+    shell = _verb(verbs, "shell", "a terminal in a running sandbox", _shell)
+    shell.add_argument("id")
+    _add_command(shell)
+    ps = _verb(verbs, "ps", "the commands that run in a sandbox", _ps)
+    ps.add_argument("id")
+    logs = _verb(verbs, "logs", "what a command in a sandbox wrote", _logs)
+    logs.add_argument("id")
+    logs.add_argument("command_id", metavar="COMMAND")
+    logs.add_argument("--follow", action="store_true", help="until it ends; exits as it does")
+    kill = _verb(verbs, "kill", "end a command in a sandbox, or signal it", _kill)
+    kill.add_argument("id")
+    kill.add_argument("command_id", metavar="COMMAND")
+    kill.add_argument("--signal", default="KILL", help="such as TERM, INT or 15 (KILL)")
+    url = _verb(verbs, "url", "the address of a server in a sandbox", _url)
+    url.add_argument("id")
+    url.add_argument("port", type=int)
     stop = _verb(verbs, "stop", "end sandboxes", _stop)
     stop.add_argument("id", nargs="+")
     gc = _verb(verbs, "gc", "remove what killed processes left behind, and old records", _gc)
@@ -155,6 +179,10 @@ async def _follow(sandbox: Sandbox, options: argparse.Namespace) -> int:
         output.show_json(_as_json(sandbox.id, result))
     elif result.ended not in (Ended.EXITED, Ended.SIGNALLED):
         output.note(f"holdfast: {result}")
+    return _exit_code(result)
+
+
+def _exit_code(result: CommandResult) -> int:
     if result.exit_code is not None:
         return result.exit_code
     return 128 + result.signal if result.signal else 1
@@ -230,17 +258,100 @@ def _of_memory(record: SandboxRecord) -> str:
     return limit if held is None else f"{held / (1 << 20):.0f} of {limit}"
 
 
-async def _exec(options: argparse.Namespace) -> int:
+@asynccontextmanager
+async def _reached(id: str) -> AsyncGenerator[Sandbox]:
+    """The running sandbox of this id, whoever holds it; it goes on after."""
     host = Host(pool=0)
     host.observers.append(StoreObserver())
     try:
-        sandbox = await Sandbox.get(options.id, host=host)
+        sandbox = await Sandbox.get(id, host=host)
         try:
-            return await _follow(sandbox, options)
+            yield sandbox
         finally:
             sandbox.release()
     finally:
         await host.aclose()
+
+
+async def _exec(options: argparse.Namespace) -> int:
+    async with _reached(options.id) as sandbox:
+        return await _follow(sandbox, options)
+
+
+async def _shell(options: argparse.Namespace) -> int:
+    async with _reached(options.id) as sandbox:
+        words: list[str] = options.command
+        if not words:
+            words = ["bash" if await sandbox.exists("/bin/bash") else "sh"]
+        return _exit_code(await sandbox_terminal.attend(sandbox, words))
+
+
+async def _ps(options: argparse.Namespace) -> int:
+    async with _reached(options.id) as sandbox:
+        found = await sandbox.commands()
+    if options.json:
+        output.show_json({"commands": [control.as_json(info) for info in found]})
+        return 0
+    now = datetime.now(UTC)
+    rows = [
+        (
+            info.id,
+            "" if info.pid is None else str(info.pid),
+            f"{(now - info.started_at).total_seconds():.0f} s",
+            tame(shlex.join(info.argv))[:100],
+        )
+        for info in found
+    ]
+    output.table(("COMMAND", "PID", "AGE", "PROGRAM"), rows)
+    return 0
+
+
+async def _logs(options: argparse.Namespace) -> int:
+    async with _reached(options.id) as sandbox:
+        command = await sandbox.get_command(options.command_id)
+        if options.json:
+            result = await command.wait() if options.follow else None
+            running = command.running
+            output.show_json({"id": command.id, "running": running, "output": command.logs()})
+            return 0 if result is None else _exit_code(result)
+        if not options.follow:
+            _write_out(command.logs())
+            return 0
+        async for piece in command:
+            (_write_out if piece.stream == "stdout" else _write_err)(piece.text)
+        return _exit_code(await command.wait())
+
+
+async def _kill(options: argparse.Namespace) -> int:
+    number = _signal_number(options.signal)
+    async with _reached(options.id) as sandbox:
+        command = await sandbox.get_command(options.command_id)
+        running = command.running
+        await command.kill(number)
+    if options.json:
+        output.show_json({"id": command.id, "signal": number, "was_running": running})
+    elif not running:
+        output.note(f"{command.id} has ended already")
+    return 0
+
+
+def _signal_number(named: str) -> int:
+    if named.isdigit() and int(named) in set(signal.Signals):
+        return int(named)
+    try:
+        return signal.Signals[f"SIG{named.upper().removeprefix('SIG')}"]
+    except KeyError:
+        raise UsageError(f"there is no signal {named}", hint="such as TERM, INT or KILL") from None
+
+
+async def _url(options: argparse.Namespace) -> int:
+    async with _reached(options.id) as sandbox:
+        found = sandbox.url(options.port)
+    if options.json:
+        output.show_json({"url": found})
+    else:
+        print(found)
+    return 0
 
 
 async def _stop(options: argparse.Namespace) -> int:

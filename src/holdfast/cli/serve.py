@@ -91,13 +91,16 @@ async def _run(
     from holdfast.runtime.app import open_engine
     from holdfast.server.app import create_app
     from holdfast.server.http_server import serve
+    from holdfast.server.sandbox_ports import PortProxy
 
     stop = stopped_by_signals()
     path = store_path(options)
     async with open_engine(path, worker=not options.no_worker, grace=grace) as engine:
         app = create_app(engine, settings)
         async with pruning(engine), telling(engine, quiet=options.quiet, json=options.json):
-            await serve(app, listener, stop, lambda: _say_where(options, settings, engine))
+            ports = PortProxy(settings.sandbox_domain, settings.port)
+            ready = lambda: _say_where(options, settings, engine)  # noqa: E731
+            await serve(app, listener, stop, ready, ports)
         name, held = stop.result(), len(engine.runs)
         if not options.json and held:
             output.note(f"{name}: finishing steps for up to {grace:g} s, then giving runs back")

@@ -2,6 +2,7 @@
 
 from holdfast.errors import (
     CommandNotStarted as CommandNotStarted,
+    PortClosed as PortClosed,
     SandboxError as SandboxError,
     SandboxFileError as SandboxFileError,
     SandboxGone as SandboxGone,
@@ -11,6 +12,7 @@ from holdfast.errors import (
 from holdfast.sandbox.base import Isolation as Isolation
 from holdfast.sandbox.command import (
     Command as Command,
+    CommandInfo as CommandInfo,
     CommandResult as CommandResult,
     Ended as Ended,
     Limit as Limit,
@@ -27,3 +29,5 @@ from holdfast.sandbox.recording import (
 )
 from holdfast.sandbox.sandbox import Sandbox as Sandbox
 from holdfast.sandbox.snapshots import Snapshot as Snapshot
+from holdfast.sandbox.streams import Stream as Stream
+from holdfast.sandbox.terminal import Terminal as Terminal

@@ -32,6 +32,7 @@ class Channel(asyncio.Protocol):
         self._may_write.set()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.error: str | None = None
+        self._holders = 0
 
     @staticmethod
     async def open(sock: socket.socket) -> Channel:
@@ -162,11 +163,14 @@ class Channel(asyncio.Protocol):
         No more is read from the sandbox than is being taken; `idle` seconds of silence end it.
         """
         arrived: asyncio.Queue[tuple[frames.Header, bytes]] = asyncio.Queue()
+        held = False
 
         def listen(header: frames.Header, payload: bytes) -> None:
+            nonlocal held
             arrived.put_nowait((header, payload))
-            if arrived.qsize() > _MOST_WAITING and self._transport is not None:
-                self._transport.pause_reading()
+            if arrived.qsize() > _MOST_WAITING and not held:
+                held = True
+                self.hold()
 
         key = await self.post(op, header, b"", listen)
         try:
@@ -179,17 +183,27 @@ class Channel(asyncio.Protocol):
                 if answer["ev"] != "data":
                     break
                 await asyncio.to_thread(take, data)
-                self._read_on(arrived.qsize())
+                if held and arrived.qsize() <= _MOST_WAITING // 2:
+                    held = False
+                    self.let_go()
         finally:
             self.drop(key)
-            self._read_on(0)
+            if held:
+                self.let_go()
         if answer["ev"] == "gone":
             raise SandboxGone(self.error or "the sandbox is gone")
         if answer["ev"] == "error":
             raise file_error(answer)
 
-    def _read_on(self, waiting: int) -> None:
-        if waiting <= _MOST_WAITING // 2 and self._transport and not self._transport.is_closing():
+    def hold(self) -> None:
+        """Take nothing from the sandbox until everybody who asked for this has let go."""
+        self._holders += 1
+        if self._holders == 1 and self._transport and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def let_go(self) -> None:
+        self._holders -= 1
+        if self._holders == 0 and self._transport and not self._transport.is_closing():
             self._transport.resume_reading()
 
 

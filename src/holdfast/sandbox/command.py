@@ -1,7 +1,7 @@
 """A command in a sandbox, from the host's side: its output as it comes, and its result.
 
 Output is kept up to a limit. A command that is waited for is killed when it passes it; of one
-that runs detached the oldest output is dropped instead.
+that runs detached the oldest output is dropped instead. Any number may follow a command.
 """
 
 from __future__ import annotations
@@ -11,23 +11,16 @@ import codecs
 import shlex
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from holdfast.durations import Duration, seconds
-from holdfast.errors import CommandNotStarted, SandboxGone
-from holdfast.ids import new_id
-from holdfast.records.sandboxes import CommandRecord
-from holdfast.sandbox.base import Instance
-from holdfast.sandbox.channel import Channel, file_error
+from holdfast.errors import SandboxGone
+from holdfast.sandbox.channel import Channel, Listener
 from holdfast.sandbox.inside.frames import Header
-from holdfast.sandbox.namespace.view import WORKSPACE
-from holdfast.sandbox.recording import Observer, of_step
-from holdfast.sandbox.spec import DEFAULT_OUTPUT, Size, check_arguments, checked_env, inside, size
-from holdfast.sandbox.usage import Meter, Metering, Use
+from holdfast.sandbox.usage import Use
 
 
 class Ended(StrEnum):
@@ -95,6 +88,7 @@ class CommandResult:
 Stream = Literal["stdout", "stderr"]
 OnText = Callable[[str], None]
 _STREAMS: dict[object, Stream] = {1: "stdout", 2: "stderr"}
+_NUMBERS: dict[Stream, int] = {"stdout": 1, "stderr": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +115,27 @@ class Judge:
     """What it used, given what the agent says of time and memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class CommandInfo:
+    """A command of a sandbox, whoever started it."""
+
+    id: str
+    argv: tuple[str, ...]
+    cwd: str
+    started_at: datetime
+    pid: int | None = None
+    """Its process, as the sandbox numbers them."""
+    terminal: bool = False
+    """Whether it has a terminal."""
+    running: bool = True
+
+
 class Command:
     """A started command. `await command.wait()` gives its result."""
 
     def __init__(
         self,
-        id: str,
-        argv: tuple[str, ...],
+        info: CommandInfo,
         channel: Channel,
         judge: Judge,
         *,
@@ -138,7 +146,8 @@ class Command:
         on_start: Callable[[], None],
         on_end: Callable[[CommandResult], None],
     ) -> None:
-        self.id, self.argv = id, argv
+        self.id, self.argv = info.id, info.argv
+        self._info = info
         self.pid: int | None = None
         self._channel, self._judge = channel, judge
         self._max_output, self._keep_latest = max_output, keep_latest
@@ -152,6 +161,8 @@ class Command:
         self.written: dict[Stream, int] = dict.fromkeys(_STREAMS.values(), 0)
         """How many bytes came of each stream, kept or not."""
         self._news = asyncio.Event()
+        self._followers: list[Listener] = []
+        self._last: Header | None = None
         self._failure: Exception | None = None
         self._began = time.monotonic()
         loop = asyncio.get_running_loop()
@@ -200,6 +211,8 @@ class Command:
             self._dropped += 1
         self._tell(stream, data, final=False)
         self._news.set()
+        for follower in list(self._followers):
+            follower({"ev": "out", "fd": _NUMBERS[stream]}, data)
 
     def _tell(self, stream: Stream, data: bytes, *, final: bool) -> None:
         callback = self._callbacks[stream]
@@ -228,6 +241,8 @@ class Command:
             limits |= {Limit.DISK}
         if header.get("inodes_full") and not (ended is Ended.EXITED and code == 0):
             limits |= {Limit.INODES}
+        if header.get("processes_refused"):  # said by the process that holds the sandbox
+            limits |= {Limit.PROCESSES}
         used = self._judge.use(header.get("cpu"), header.get("peak"))
         self._end(ended, code, killer if isinstance(killer, int) else None, limits, used)
 
@@ -258,6 +273,20 @@ class Command:
         self._result.set_result(result)
         self._news.set()
         self._on_end(result)
+        self._last = {
+            "ev": "ended",
+            "how": ended.value,
+            "code": result.exit_code,
+            "signal": killer,
+            "cpu": used.cpu_seconds,
+            "peak": used.peak_memory,
+            "disk_full": Limit.DISK in limits,
+            "inodes_full": Limit.INODES in limits,
+            "processes_refused": Limit.PROCESSES in limits,
+        }
+        for follower in self._followers:
+            follower(self._last, b"")
+        self._followers.clear()
 
     def _gathered(self, stream: Stream) -> bytes:
         return b"".join(chunk.data for chunk in self._chunks if chunk.stream == stream)
@@ -265,6 +294,37 @@ class Command:
     @property
     def running(self) -> bool:
         return not self._result.done()
+
+    @property
+    def detached(self) -> bool:
+        """Whether nobody was to wait for it."""
+        return self._keep_latest
+
+    @property
+    def kept(self) -> int:
+        """Bytes of its output that are kept."""
+        return self._size
+
+    @property
+    def info(self) -> CommandInfo:
+        """What it is, as others are told."""
+        return replace(self._info, pid=self.pid, running=self.running)
+
+    def follow(self, listener: Listener) -> Callable[[], None]:
+        """Have the output that is kept told, then what comes, then how it ended; gives what ends
+        the telling."""
+        for chunk in self._chunks:
+            listener({"ev": "out", "fd": _NUMBERS[chunk.stream]}, chunk.data)
+        if self._last is not None:
+            listener(self._last, b"")
+            return lambda: None
+        self._followers.append(listener)
+
+        def stop() -> None:
+            if listener in self._followers:
+                self._followers.remove(listener)
+
+        return stop
 
     def logs(self) -> str:
         """What is kept of its output so far, both streams as they came."""
@@ -320,190 +380,3 @@ class Command:
     async def close_stdin(self) -> None:
         """Let it read the end of its standard input."""
         await self.write_stdin(b"", last=True)
-
-
-# --- the commands of one sandbox: starting them, knowing those that run, recording them ---
-
-TIME_LIMIT = "time limit"
-"""Why a sandbox stopped that lived as long as it may."""
-TAIL = 64 * 1024
-"""Bytes of the end of a command's output that are put on record, of each stream."""
-_GRACE = 5.0  # beyond a command's time limit, until the host ends the sandbox itself
-
-Tell = Callable[[Callable[[Observer], None]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a command is to run, beside its words."""
-
-    cwd: str | None = None
-    env: Mapping[str, str] | None = None
-    stdin: bool = False
-    timeout: Duration | None = None
-    max_output: Size = DEFAULT_OUTPUT
-    keep_latest: bool = False
-    """Drop the oldest output when there is too much, instead of ending the command."""
-    on_stdout: OnText | None = None
-    on_stderr: OnText | None = None
-
-
-class Commands:
-    """Starts commands through one sandbox's channel, and puts them on record."""
-
-    def __init__(
-        self,
-        sandbox_id: str,
-        instance: Instance,
-        channel: Channel,
-        *,
-        metering: Metering,
-        tell: Tell,
-        stop: Callable[[str], object],
-        why_stopped: Callable[[], str | None],
-    ) -> None:
-        self._sandbox_id, self._instance, self._channel = sandbox_id, instance, channel
-        self._metering = metering
-        self._tell, self._stop, self._why_stopped = tell, stop, why_stopped
-        self._running: dict[str, CommandRecord] = {}
-
-    def __len__(self) -> int:
-        """How many run."""
-        return len(self._running)
-
-    async def launch(
-        self, argv: tuple[str, ...], env: Mapping[str, str], options: Options
-    ) -> Command:
-        """Start a program; `env` is what the sandbox gives every command."""
-        check_arguments(argv)
-        limit = seconds(options.timeout) if options.timeout is not None else None
-        folder = inside(options.cwd or WORKSPACE)
-        most = size(options.max_output)
-        record = CommandRecord(
-            new_id("cmd"), self._sandbox_id, argv, folder, datetime.now(UTC), **of_step()
-        )
-        watchdog: asyncio.TimerHandle | None = None
-        late = False
-
-        def expired() -> None:
-            nonlocal late
-            late = True
-            self._stop("a command's time limit passed and the sandbox did not end it")
-
-        def started() -> None:
-            nonlocal watchdog
-            if limit is not None:
-                loop = asyncio.get_running_loop()
-                watchdog = loop.call_later(limit + _GRACE, expired)
-            self._running[record.id] = record
-            self._tell(lambda observer: observer.command_started(record))
-
-        def ended(result: CommandResult) -> None:
-            if watchdog is not None:
-                watchdog.cancel()
-            self._running.pop(record.id, None)
-            whole = _with_end(record, result, command.written)
-            self._tell(lambda observer: observer.command_ended(whole))
-
-        meter = self._metering.begin()
-        command = Command(
-            record.id,
-            argv,
-            self._channel,
-            self._judge(meter, lambda: late),
-            max_output=most,
-            keep_latest=options.keep_latest,
-            on_stdout=options.on_stdout,
-            on_stderr=options.on_stderr,
-            on_start=started,
-            on_end=ended,
-        )
-        header = {
-            "argv": list(argv),
-            "env": {**env, **checked_env(options.env or {})},
-            "cwd": folder,
-            "stdin": options.stdin,
-            "timeout": limit,
-            "max_output": None if options.keep_latest else most,
-        }
-        try:
-            await self._channel.post(
-                "run", header, b"", command.receive, numbered=command.take_number
-            )
-        except SandboxGone:
-            meter.drop()
-            raise
-        told = await command.started
-        if told["ev"] == "gone":
-            raise SandboxGone(
-                f"{self._sandbox_id} is gone: {self._channel.error or 'it was ended'}"
-            )
-        if told["ev"] == "error":
-            self._channel.drop(command.key)
-            meter.drop()
-            failure = file_error(told)
-            raise CommandNotStarted(failure.message, errno=failure.errno, path=failure.path)
-        return command
-
-    def write_off(self, now: datetime) -> None:
-        """The sandbox is no more, and nobody told how its commands ended."""
-        for record in list(self._running.values()):
-            ended = replace(record, ended_at=now, ended=Ended.STOPPED.value)
-            self._tell(lambda observer, ended=ended: observer.command_ended(ended))
-        self._running.clear()
-
-    def _judge(self, meter: Meter, late: Callable[[], bool]) -> Judge:
-        before = meter.before
-
-        def refine(ended: Ended, code: int | None) -> tuple[Ended, frozenset[Limit]]:
-            if ended is Ended.EXITED and code == 0:
-                return ended, frozenset()
-            now = self._instance.usage()
-            limits = set[Limit]()
-            if now.process_refusals > before.process_refusals:
-                limits.add(Limit.PROCESSES)
-            if ended in (Ended.EXITED, Ended.SIGNALLED) and now.memory_kills > before.memory_kills:
-                ended = Ended.OUT_OF_MEMORY
-            return ended, frozenset(limits)
-
-        def why_gone() -> Ended:
-            if late() or self._why_stopped() == TIME_LIMIT:
-                return Ended.TIMED_OUT
-            if self._instance.usage().memory_kills > before.memory_kills:
-                return Ended.OUT_OF_MEMORY
-            return Ended.STOPPED
-
-        return Judge(why_gone, refine, meter.end)
-
-
-def _with_end(
-    record: CommandRecord, result: CommandResult, written: Mapping[Stream, int]
-) -> CommandRecord:
-    """The record of a command that has ended, with the end of what it wrote."""
-    out, err = tail(result.stdout_bytes), tail(result.stderr_bytes)
-    return replace(
-        record,
-        ended_at=datetime.now(UTC),
-        ended=result.ended.value,
-        exit_code=result.exit_code,
-        signal=result.signal,
-        seconds=result.seconds,
-        limits_hit=tuple(sorted(limit.value for limit in result.limits_hit)),
-        stdout_bytes=written["stdout"],
-        stderr_bytes=written["stderr"],
-        stdout_tail=out.decode("utf-8", "replace"),
-        stderr_tail=err.decode("utf-8", "replace"),
-        stdout_cut=written["stdout"] - len(out),
-        stderr_cut=written["stderr"] - len(err),
-        cpu_seconds=result.cpu_seconds,
-        peak_memory=result.peak_memory,
-    )
-
-
-def tail(data: bytes) -> bytes:
-    """The end of what was written, not beginning inside a character."""
-    if len(data) <= TAIL:
-        return data
-    end = data[-TAIL:]
-    inside = next((i for i in range(4) if end[i] & 0xC0 != 0x80), 0)
-    return end[inside:]

@@ -1,9 +1,9 @@
 """The control socket: how processes of one user reach one another's sandboxes.
 
 Each process has one in its folder, which speaks the agent's frames. After `attach` a connection
-talks to that sandbox's agent through us, with request numbers of its own; `list`, `stop`, `extend`
-and `snapshot` are answered here. The folder is readable by its owner only, and that is the
-permission.
+talks to that sandbox's agent through us, with request numbers of its own; what only the process
+that holds a sandbox knows (its list, its time limit, its commands) is answered here. The folder is
+readable by its owner only, and that is the permission.
 """
 
 from __future__ import annotations
@@ -12,25 +12,42 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import errors
-from holdfast.errors import HoldfastError, NotFound, SandboxError, SandboxGone, UsageError
+from holdfast.errors import HoldfastError, NotFound, SandboxError, UsageError
 from holdfast.records.sandboxes import SandboxRecord
 from holdfast.sandbox.base import Listeners, Usage
 from holdfast.sandbox.channel import Channel
+from holdfast.sandbox.command import Command, CommandInfo, Ended, Judge
+from holdfast.sandbox.command_table import KEPT_FOR_OTHERS
 from holdfast.sandbox.inside import frames
 from holdfast.sandbox.inside.frames import Header
-from holdfast.sandbox.usage import Meter
+from holdfast.sandbox.usage import Use
 
 if TYPE_CHECKING:
     from holdfast.sandbox.host import Host
     from holdfast.sandbox.sandbox import Sandbox
 
 SOCKET = "control.sock"
+_ANSWERED_HERE = (
+    "list",
+    "attach",
+    "stop",
+    "extend",
+    "set_timeout",
+    "snapshot",
+    "commands",
+)
+_MOST_HELD = 4 * 1024 * 1024
+"""Bytes that wait for a client; then the sandbox is held up until it takes them."""
+_LONGEST_HELD = 3.0
+"""Seconds; a client that takes nothing for so long is let go. Less than the host gives a sandbox
+to tell that a command's time is over."""
 
 
 class ControlServer:
@@ -84,13 +101,19 @@ class _Connection:
         self._host, self._writer = host, writer
         self._sandbox: Sandbox | None = None
         self._keys: dict[int, int] = {}
+        """The numbers its requests have on the sandbox's own channel."""
+        self._flows: set[int] = set()
+        self._unfollow: dict[int, Callable[[], None]] = {}
+        self._waiting: asyncio.Task[None] | None = None
 
     async def answer(self, header: frames.Header, payload: bytes) -> None:
         key = header.get("id", 0)
         try:
-            if header.get("op") in ("list", "attach", "stop", "extend", "set_timeout", "snapshot"):
+            if header.get("op") in _ANSWERED_HERE:
                 reply = await getattr(self, f"_{header['op']}")(header)
                 self._send({"id": key, "ev": "ok", **reply})
+            elif header.get("op") == "connect":
+                self._connect(int(key), header)
             else:
                 await self._relay(int(key), header, payload)
         except HoldfastError as error:
@@ -98,8 +121,27 @@ class _Connection:
             self._send({"id": key, "ev": "refused", **body})
 
     def _send(self, header: frames.Header, payload: bytes = b"") -> None:
-        if not self._writer.is_closing():
-            self._writer.write(frames.encode(header, payload))
+        if self._writer.is_closing():
+            return
+        self._writer.write(frames.encode(header, payload))
+        held = self._writer.transport.get_write_buffer_size()
+        if held > _MOST_HELD and self._waiting is None and self._sandbox is not None:
+            self._waiting = asyncio.create_task(self._hold_back(self._sandbox.channel))
+
+    async def _hold_back(self, channel: Channel) -> None:
+        """Take nothing from the sandbox until the client has taken what it was sent."""
+        channel.hold()
+        try:
+            async with asyncio.timeout(_LONGEST_HELD):
+                while self._writer.transport.get_write_buffer_size() > _MOST_HELD // 2:
+                    await self._writer.drain()
+        except TimeoutError:
+            self._writer.transport.abort()
+        except ConnectionError:
+            pass  # it has gone, and is told nothing more
+        finally:
+            channel.let_go()
+            self._waiting = None
 
     async def _list(self, _: frames.Header) -> dict[str, Any]:
         return {"sandboxes": [as_json(s.measured()) for s in self._host.sandboxes.values()]}
@@ -124,44 +166,73 @@ class _Connection:
         taken = await self._host.get(str(header.get("sandbox"))).snapshot()
         return {"snapshot": taken.id}
 
-    async def _relay(self, key: int, header: frames.Header, payload: bytes) -> None:
+    async def _commands(self, header: frames.Header) -> dict[str, Any]:
+        found = self._host.get(str(header.get("sandbox"))).command_table.infos()
+        return {"commands": [as_json(info) for info in found]}
+
+    def _connect(self, key: int, header: frames.Header) -> None:
+        """Tell of a command that runs already, whoever started it, from what is kept of it on."""
+        command = self._attached().command_table.get(str(header.get("name")))
+        self._keys[key] = command.key
+        self._send({"id": key, "ev": "started", "info": as_json(command.info)})
+        forward = self._forward(key)
+        self._unfollow[key] = command.follow(forward)
+
+    def _attached(self) -> Sandbox:
         if self._sandbox is None:
             raise UsageError("attach to a sandbox first")
-        op = str(header.get("op"))
-        channel = self._sandbox.channel
-        meter = self._sandbox.metering.begin() if op == "run" else None
-        if "command" in header:
-            header = {**header, "command": self._keys.get(int(header["command"]), -1)}
+        return self._sandbox
+
+    def _forward(self, key: int) -> Callable[[frames.Header, bytes], None]:
+        """Pass events on as answers to the client's own request; its last one ends that."""
 
         def back(event: frames.Header, data: bytes) -> None:
-            if event["ev"] == "ended" and meter is not None:
-                event = self._judged(event, meter)
-            if event["ev"] in ("ended", "ok", "error", "gone"):
-                channel.drop(self._keys.pop(key, -1))
-                if meter is not None:
-                    meter.drop()
+            if event["ev"] in ("ended", "ok", "error", "gone", "closed"):
+                self._keys.pop(key, None)
+                self._flows.discard(key)
+                self._unfollow.pop(key, None)
             self._send({**event, "id": key}, data)
 
-        try:
-            self._keys[key] = await channel.post(op, header, payload, back)
-        except SandboxGone:
-            if meter is not None:
-                meter.drop()
-            raise
+        return back
 
-    def _judged(self, event: frames.Header, meter: Meter) -> frames.Header:
-        """A command's end with what only we know: what the kernel killed, and what it counted."""
-        used = meter.end(event.get("cpu"), event.get("peak"))
-        event = {**event, "cpu": used.cpu_seconds, "peak": used.peak_memory}
-        failed = event.get("how") in ("exited", "signalled") and event.get("code") != 0
-        now = self._sandbox.usage() if failed and self._sandbox is not None else meter.before
-        killed = now.memory_kills > meter.before.memory_kills
-        return {**event, "how": "out_of_memory"} if killed else event
+    async def _relay(self, key: int, header: frames.Header, payload: bytes) -> None:
+        channel = self._attached().channel
+        op = str(header.get("op"))
+        for name in ("command", "flow"):
+            if name in header:
+                header = {**header, name: self._keys.get(int(header[name]), -1)}
+        if not key:
+            channel.tell(op, payload, **{k: v for k, v in header.items() if k not in ("op", "id")})
+            return
+        forward = self._forward(key)
+        if op == "dial" or header.get("terminal"):
+            self._flows.add(key)
+        if op == "run":
+            command = await self._attached().command_table.pass_on(header, forward)
+            if command.running:
+                self._keys[key] = command.key
+            return
+
+        def back(event: frames.Header, data: bytes) -> None:
+            if event["ev"] in ("ok", "error", "gone", "closed"):
+                channel.drop(self._keys.get(key, -1))
+            forward(event, data)
+
+        await channel.post(
+            op, header, payload, back, numbered=lambda n: self._keys.update({key: n})
+        )
 
     def close(self) -> None:
-        if self._sandbox is not None:
-            for key in self._keys.values():
-                self._sandbox.channel.drop(key)
+        """The client has gone: what it was told is told no more, and its streams end. Commands it
+        started go on, and can be found by their id."""
+        if self._sandbox is None:
+            return
+        channel = self._sandbox.channel
+        for stop in self._unfollow.values():
+            stop()
+        for key, number in self._keys.items():
+            if key in self._flows:
+                channel.tell("hang_up", flow=number)
 
 
 def as_json(record: Any) -> dict[str, Any]:
@@ -269,13 +340,75 @@ async def ask(channel: Channel, op: str, **header: Any) -> Header:
     key = await channel.post(op, header, b"", listen)
     answer = await done
     channel.drop(key)
-    if answer["ev"] == "refused":
-        kind = getattr(errors, str(answer.get("kind")), SandboxError)
-        kind = kind if isinstance(kind, type) and issubclass(kind, HoldfastError) else SandboxError
-        raise kind(str(answer.get("message")))
     if answer["ev"] != "ok":
-        raise SandboxError("the process that holds the sandbox has gone")
+        raise _refusal(answer)
     return answer
+
+
+def _refusal(answer: Header) -> HoldfastError:
+    if answer["ev"] != "refused":
+        return SandboxError("the process that holds the sandbox has gone")
+    kind = getattr(errors, str(answer.get("kind")), SandboxError)
+    kind = kind if isinstance(kind, type) and issubclass(kind, HoldfastError) else SandboxError
+    error = kind(str(answer.get("message")))
+    error.hint = answer.get("hint")
+    return error
+
+
+async def commands(channel: Channel, sandbox_id: str) -> list[CommandInfo]:
+    """What runs in a sandbox of another process."""
+    answer = await ask(channel, "commands", sandbox=sandbox_id)
+    return [_as_info(each) for each in answer["commands"]]
+
+
+async def connect_to_command(channel: Channel, id: str) -> Command:
+    """A command in a sandbox of another process, which goes on whether we listen or not."""
+    known: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+    number = -1
+
+    def listen(event: Header, data: bytes) -> None:
+        if known.done():
+            known.result().receive(event, data)
+        elif event["ev"] == "started":
+            command = Command(
+                _as_info(event["info"]),
+                channel,
+                Judge(lambda: Ended.STOPPED, lambda ended, _: (ended, frozenset()), _as_told),
+                max_output=KEPT_FOR_OTHERS,
+                keep_latest=True,
+                on_start=lambda: None,
+                on_end=lambda _: None,
+            )
+            command.take_number(number)
+            command.receive({"ev": "started", "pid": event["info"].get("pid")}, b"")
+            known.set_result(command)
+        else:
+            known.set_exception(_refusal(event))
+
+    def numbered(key: int) -> None:
+        nonlocal number
+        number = key
+
+    await channel.post("connect", {"name": id}, b"", listen, numbered=numbered)
+    try:
+        return await known
+    except HoldfastError:
+        channel.drop(number)
+        raise
+
+
+def _as_info(data: dict[str, Any]) -> CommandInfo:
+    fields = dict(data)
+    fields["argv"] = tuple(fields["argv"])
+    fields["started_at"] = datetime.fromisoformat(fields["started_at"])
+    return CommandInfo(**fields)
+
+
+def _as_told(cpu: object, peak: object) -> Use:
+    return Use(
+        float(cpu) if isinstance(cpu, int | float) else None,
+        peak if isinstance(peak, int) else None,
+    )
 
 
 def as_record(data: dict[str, Any]) -> SandboxRecord:

@@ -22,18 +22,11 @@ from typing import Self, cast
 from holdfast.durations import Duration, seconds
 from holdfast.errors import NotFound, SandboxError, SandboxGone, SandboxUnavailable
 from holdfast.records.sandboxes import EgressRecord, SandboxRecord
-from holdfast.sandbox import control
+from holdfast.sandbox import control, ports, streams
 from holdfast.sandbox.base import Backend, Instance, Usage
 from holdfast.sandbox.channel import Channel
-from holdfast.sandbox.command import (
-    TIME_LIMIT,
-    Command,
-    CommandResult,
-    Commands,
-    Ended,
-    OnText,
-    Options,
-)
+from holdfast.sandbox.command import Command, CommandInfo, CommandResult, Ended, OnText
+from holdfast.sandbox.command_table import TIME_LIMIT, Commands, Options
 from holdfast.sandbox.control import RemoteInstance
 from holdfast.sandbox.egress import trust
 from holdfast.sandbox.egress.channel_relay import ChannelRelay
@@ -56,6 +49,8 @@ from holdfast.sandbox.spec import (
     Spec,
     checked_env,
 )
+from holdfast.sandbox.streams import Stream
+from holdfast.sandbox.terminal import Terminal, TerminalSize
 from holdfast.sandbox.usage import Metering
 
 BASE_ENV = {
@@ -64,6 +59,10 @@ BASE_ENV = {
     "USER": "user",
     **LOCALE,
 }
+
+
+_SHOWN = 1024 * 1024
+"""Bytes of what a terminal showed that are kept."""
 
 
 class Sandbox:
@@ -84,7 +83,7 @@ class Sandbox:
         self._files = Files(channel)
         ours = not isinstance(instance, RemoteInstance)
         self.metering = Metering(instance, spec.limits.memory if ours else None)
-        self._commands = Commands(
+        self.command_table = Commands(
             self.id,
             instance,
             channel,
@@ -320,7 +319,7 @@ class Sandbox:
             return
         self.host.make_room()
         now = datetime.now(UTC)
-        self._commands.write_off(now)
+        self.command_table.write_off(now)
         self._stopped_because = self._stopped_because or because
         self.record = replace(self.measured(), stopped_at=now, stopped_because=because)
         self.host.tell(lambda observer: observer.sandbox_stopped(self.record))
@@ -396,7 +395,7 @@ class Sandbox:
         options = Options(
             cwd, env, stdin is not None, timeout, max_output, False, on_stdout, on_stderr
         )
-        started = await self._commands.launch((command, *arguments), self._env, options)
+        started = await self.command_table.launch((command, *arguments), self._env, options)
         feeding = None
         if stdin is not None:
             feeding = self._loop.create_task(_feed(started, stdin))
@@ -429,7 +428,55 @@ class Sandbox:
         """Start a program and let it run: its output can be followed, it can be waited for."""
         self._must_run()
         options = Options(cwd, env, stdin, timeout, max_output, True, on_stdout, on_stderr)
-        return await self._commands.launch((command, *arguments), self._env, options)
+        return await self.command_table.launch((command, *arguments), self._env, options)
+
+    async def terminal(
+        self,
+        command: str = "sh",
+        *arguments: str,
+        columns: int = 80,
+        rows: int = 24,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: Duration | None = None,
+    ) -> Terminal:
+        """Start a program in a terminal of its own, to type into and to look at."""
+        self._must_run()
+        terminal = Terminal(self._channel)
+        shown = {"TERM": "xterm-256color", **(env or {})}
+        options = Options(
+            cwd, shown, False, timeout, _SHOWN, True, terminal=TerminalSize(columns, rows)
+        )
+        await self.command_table.launch(
+            (command, *arguments), self._env, options, heard_by=terminal.attach
+        )
+        return terminal
+
+    async def commands(self) -> list[CommandInfo]:
+        """What runs in it, were it started by another process."""
+        self._must_run()
+        if isinstance(self._instance, RemoteInstance):
+            return await control.commands(self._channel, self.id)
+        return self.command_table.infos()
+
+    async def get_command(self, id: str) -> Command:
+        """The command of this id: to follow, to wait for, to signal. Whoever started it may be
+        gone; one that ran detached is known for a while after its end."""
+        self._must_run()
+        if isinstance(self._instance, RemoteInstance):
+            return await control.connect_to_command(self._channel, id)
+        return self.command_table.get(id)
+
+    async def dial(self, port: int) -> Stream:
+        """Connect to a server in the sandbox, on its own loopback; raises PortClosed if none."""
+        self._must_run()
+        return await streams.dial(self._channel, port)
+
+    def url(self, port: int) -> str:
+        """The address of a server in the sandbox, for whoever has it, while `holdfast serve` runs
+        on this machine; paths are appended."""
+        self._must_run()
+        return ports.url(self.host.state, self.id, port)
 
     # ---------------------------------------------------------------------- files
 

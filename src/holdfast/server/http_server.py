@@ -20,7 +20,9 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.errors import ConfigError, ServerUnavailable
+from holdfast.sandbox.ports import Address
 from holdfast.server.change_feed import Feed
+from holdfast.server.sandbox_ports import PortProxy, address_in, may_name_one
 from holdfast.server.settings import ServerSettings
 
 MAX_HEAD = 64 * 1024
@@ -59,21 +61,27 @@ async def serve(
     listener: socket.socket,
     stop: asyncio.Future[Any],
     ready: Callable[[], None] = lambda: None,
+    ports: PortProxy | None = None,
 ) -> None:
-    """Serve on a socket until `stop` is done; calls `ready` once requests are answered."""
+    """Serve on a socket until `stop` is done; calls `ready` once requests are answered.
+
+    `ports`: where connections to the ports of sandboxes go; without it they are refused.
+    """
     settings = cast("ServerSettings", app.state.settings)
-    server = _Server(_config(app, settings), ready)
+    server = _Server(_config(app, settings, ports), ready)
     serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
     await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
     await cast("Feed", app.state.feed).close()
+    if ports is not None:
+        await ports.close()
     server.should_exit = True
     await serving
 
 
-def _config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
+def _config(app: FastAPI, settings: ServerSettings, ports: PortProxy | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=_protocol(settings),
+        http=_protocol(settings, ports),
         ws="none",
         lifespan="on",
         log_level="error",
@@ -105,9 +113,10 @@ class _Server(PlainServer):
         self._ready()
 
 
-def _protocol(settings: ServerSettings) -> type[HttpToolsProtocol]:
+def _protocol(settings: ServerSettings, proxy: PortProxy | None) -> type[HttpToolsProtocol]:
     class Protocol(_BoundedHead):
         head_seconds = settings.header_seconds
+        ports = proxy
 
     return Protocol
 
@@ -115,13 +124,17 @@ def _protocol(settings: ServerSettings) -> type[HttpToolsProtocol]:
 class _BoundedHead(HttpToolsProtocol):
     """HTTP, with limits on the size of a request's head and on the time it takes to come.
 
-    uvicorn itself has neither: a client could send headers for ever.
+    uvicorn itself has neither: a client could send headers for ever. Connections to a sandbox's
+    port are handed over before anything else sees them.
     """
 
+    ports: PortProxy | None = None
     head_seconds: float = 15.0
     _late: TimerHandle | None = None
     _head = 0
     _refusal = b""
+    _held = b""
+    """The beginning of a request, until it can be told whom it is for."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -132,10 +145,39 @@ class _BoundedHead(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self.ports is not None and self._between():
+            data, self._held = self._held + data, b""
+            address = address_in(data)
+            whole = b"\r\n\r\n" in data
+            if address is not None and whole:
+                self._hand_over(self.ports, address, data)
+                return
+            if not whole and len(data) <= MAX_HEAD and (address or may_name_one(data)):
+                self._hold(data)
+                return
         self._head += len(data)
         super().data_received(data)
         if self._late is not None and self._head > MAX_HEAD and not self.transport.is_closing():
             self._refuse(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+
+    def _between(self) -> bool:
+        """Whether what comes now begins a request."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if self._head and self._late is not None:
+            return False  # in the middle of a head
+        return cycle is None or (cycle.response_complete and not cycle.more_body)
+
+    def _hold(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        self._held = data
+        if self._late is None:
+            self._expect_head()
+
+    def _hand_over(self, ports: PortProxy, address: Address, data: bytes) -> None:
+        self._head_came()
+        self._unset_keepalive_if_required()
+        self.connections.discard(self)
+        ports.take_over(self.transport, address, data)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

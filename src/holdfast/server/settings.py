@@ -29,6 +29,8 @@ class ServerSettings:
     """Who has it may do everything. Required where others than this machine can reach us."""
     allowed_hosts: tuple[str, ...] = ()
     """Names that clients may call us by, besides loopback's, our address and IP literals."""
+    sandbox_domain: str = "localhost"
+    """Where names of sandboxes' ports are: every name below it must lead to us."""
     max_body: int = 2 * 1024 * 1024
     """The largest request body, in bytes."""
     body_seconds: float = field(default=30.0, metadata=DURATION)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast.sandbox.inside import archive, files, frames, template, zygote
+from holdfast.sandbox.inside import archive, files, flows, frames, template, zygote
 from holdfast.sandbox.inside.command import EXPENDABLE, Command
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Agent:
         self.ahead = template.Ahead(self, wanted=forks_ahead)
         self._next_look = self._next_nudge = 0.0
         self.relay: Relay | None = None
+        self.flows = flows.Flows(self)
         self._reader, self._writer = reader, writer
         self._decoder = frames.Decoder()
         self._out = bytearray()
@@ -94,6 +95,14 @@ class Agent:
         """Watch `fd` for reading only, from now on."""
         if self._writers.pop(fd, None) is not None:
             if fd in self._readers:
+                self._register(fd)
+            else:
+                self._poll.unregister(fd)
+
+    def unwatch_reading(self, fd: int) -> None:
+        """Watch `fd` for writing only, from now on."""
+        if self._readers.pop(fd, None) is not None:
+            if fd in self._writers:
                 self._register(fd)
             else:
                 self._poll.unregister(fd)
@@ -184,14 +193,15 @@ class Agent:
         try:
             reply = getattr(self, f"_do_{header['op']}")(key, header, payload)
         except OSError as error:
-            self._fail(key, error)
+            self.fail(key, error)
         except (ValueError, KeyError, TypeError) as error:
             self.send({"id": key, "ev": "error", "errno": errno.EINVAL, "message": repr(error)})
         else:
             if reply is not None:
                 self.send({"id": key, "ev": "ok", **reply})
 
-    def _fail(self, key: int, error: OSError) -> None:
+    def fail(self, key: int, error: OSError) -> None:
+        """Answer a request with why it could not be done."""
         self.send(
             {
                 "id": key,
@@ -249,6 +259,28 @@ class Agent:
                 command.signal(int(header["signal"]))
         return {"found": command is not None}
 
+    def _do_dial(self, key: int, header: frames.Header, _: bytes) -> None:
+        self.flows.dial(key, int(header["port"]))
+
+    def _do_flow(self, _: int, header: frames.Header, payload: bytes) -> None:
+        flow = self.flows.get(int(header["flow"]))
+        if flow is None:
+            return
+        if payload:
+            flow.feed(payload)
+        flow.taken(int(header.get("taken", 0)))
+        if header.get("last"):
+            flow.finish()
+
+    def _do_hang_up(self, _: int, header: frames.Header, __: bytes) -> None:
+        self.flows.hang_up(int(header["flow"]))
+
+    def _do_resize(self, _: int, header: frames.Header, __: bytes) -> dict[str, Any]:
+        command = self._commands.get(int(header["command"]))
+        if command is not None:
+            command.resize(int(header["columns"]), int(header["rows"]))
+        return {"found": command is not None}
+
     def _do_write(self, _: int, header: frames.Header, payload: bytes) -> dict[str, Any]:
         files.write(
             header["path"], payload, append=bool(header.get("append")), mode=header.get("mode")
@@ -278,7 +310,7 @@ class Agent:
                 while len(self._out) > _HIGH_WATER:
                     self._wait_for_host()
         except OSError as error:
-            self._fail(key, error)
+            self.fail(key, error)
         else:
             self.send({"id": key, "ev": "ok"})
 

@@ -6,13 +6,17 @@ wrote before its end. Processes a command leaves behind live on until the sandbo
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
+import termios
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.sandbox.inside import zygote
+from holdfast.sandbox.inside.flows import Flow
 from holdfast.sandbox.inside.template import Used
 
 if TYPE_CHECKING:
@@ -38,26 +42,19 @@ class Command:
         self._stdin_waiting: list[tuple[int, bytes]] = []
         self._stdin_ends = False
         self.outputs: dict[int, int] = {}
+        self.terminal: Flow | None = None
         self.over = False
 
     def start(self, header: dict[str, Any]) -> None:
         """Fork; in the child, become the program. Raises OSError where it can't be started."""
         order = zygote.Order.of(header, self.agent.pythons, self.agent.commands_are)
+        if header.get("terminal"):
+            self._start_in_terminal(order, header["terminal"])
+            return
         out, err = os.pipe(), os.pipe()
         stdin = os.pipe() if header.get("stdin") else (os.open(os.devnull, os.O_RDONLY), None)
-        theirs = (stdin[0], out[1], err[1])
-        self.agent.set_oom_score(EXPENDABLE)
-        try:
-            self.pid = self.agent.ahead.take(order, theirs) or zygote.start(order, theirs)
-        except OSError:
-            for fd in (out[0], err[0], stdin[1]):
-                if fd is not None:
-                    os.close(fd)
-            raise
-        finally:
-            self.agent.set_oom_score(0)
-            for fd in theirs:
-                os.close(fd)
+        ours = [fd for fd in (out[0], err[0], stdin[1]) if fd is not None]
+        self._launch(order, (stdin[0], out[1], err[1]), ours)
         self.outputs = {out[0]: 1, err[0]: 2}
         for fd in self.outputs:
             os.set_blocking(fd, False)
@@ -65,6 +62,39 @@ class Command:
         if stdin[1] is not None:
             self.stdin = stdin[1]
             os.set_blocking(self.stdin, False)
+
+    def _launch(self, order: zygote.Order, theirs: zygote.Streams, ours: list[int]) -> None:
+        """Start it with `theirs` as its streams, which are closed here; `ours` if that fails."""
+        self.agent.set_oom_score(EXPENDABLE)
+        try:
+            self.pid = self.agent.ahead.take(order, theirs) or zygote.start(order, theirs)
+        except OSError:
+            for fd in ours:
+                os.close(fd)
+            raise
+        finally:
+            self.agent.set_oom_score(0)
+            for fd in set(theirs):
+                os.close(fd)
+
+    def _start_in_terminal(self, order: zygote.Order, size: dict[str, Any]) -> None:
+        """Start it with a terminal of its own, whose other end is a flow to the host."""
+        ours, theirs = os.openpty()
+        _set_size(ours, int(size["columns"]), int(size["rows"]))
+        self._launch(order, (theirs, theirs, theirs), [ours])
+        self.terminal = self.agent.flows.begin(self.key, ours, self._hung_up)
+
+    def _hung_up(self) -> None:
+        """Nobody looks at the terminal any more: its processes are told, as a kernel would
+        (gVisor's does not)."""
+        if self.terminal is not None:
+            self.terminal = None
+            self.signal(signal.SIGHUP)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change what the program is told of its terminal's size."""
+        if self.terminal is not None:
+            _set_size(self.terminal.fd, columns, rows)
 
     def _readable(self, fd: int) -> None:
         try:
@@ -159,6 +189,10 @@ class Command:
         self.over = False
         for fd in list(self.outputs):
             self._drain(fd)
+        terminal, self.terminal = self.terminal, None
+        if terminal is not None:
+            terminal.drain()
+            terminal.close()
         self.over = True
         self._close_stdin()
         code, killer = os.waitstatus_to_exitcode(status), None
@@ -199,6 +233,10 @@ class Command:
         for fd in list(self.outputs):
             self._close_output(fd)
         self._close_stdin()
+
+
+def _set_size(terminal: int, columns: int, rows: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 def _send(pid: int, number: int) -> None:

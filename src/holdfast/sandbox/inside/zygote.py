@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import fcntl
 import gc
 import io
 import os
@@ -18,6 +19,7 @@ import signal
 import site
 import subprocess
 import sys
+import termios
 import threading
 import time
 import types
@@ -292,6 +294,8 @@ class Order(Program):
     cwd: str
     user: int | None
     """Who it becomes, where that is not who we are already."""
+    terminal: bool = False
+    """Whether its streams are a terminal, which it is to be controlled by."""
 
     @classmethod
     def of(cls, header: dict[str, Any], pythons: frozenset[str], user: int | None) -> Order:
@@ -301,8 +305,10 @@ class Order(Program):
         cwd = str(header["cwd"])
         _look_into(cwd)
         program = _find(argv[0], cwd, env.get("PATH", ""))
-        kind = plan(program, argv, env, cwd, pythons)
-        return cls(program, argv, env, kind, cwd, user)
+        terminal = bool(header.get("terminal"))
+        # An interpreter sets itself up differently on a terminal: that takes a fresh one.
+        kind = None if terminal else plan(program, argv, env, cwd, pythons)
+        return cls(program, argv, env, kind, cwd, user, terminal)
 
 
 def become(order: Order, streams: Streams) -> None:
@@ -313,7 +319,14 @@ def become(order: Order, streams: Streams) -> None:
     os.setsid()
     for target, fd in enumerate(streams):
         os.dup2(fd, target)
+    if order.terminal:
+        _be_controlled()
     os.chdir(order.cwd)
+
+
+def _be_controlled() -> None:
+    """Have standard input as the session's terminal: Ctrl-C and a hang-up become signals."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def start(order: Order, streams: Streams) -> int:
@@ -328,6 +341,7 @@ def start(order: Order, streams: Streams) -> int:
         env=order.env,
         start_new_session=True,
         user=order.user,
+        preexec_fn=_be_controlled if order.terminal else None,  # noqa: PLW1509 - we have one
     )
     started.returncode = 0  # reaped with all other children, by the agent
     return started.pid
