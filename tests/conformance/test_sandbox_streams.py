@@ -38,7 +38,7 @@ async def create(backend: str) -> Sandbox:
 @asynccontextmanager
 async def seen_from_elsewhere(sandbox: Sandbox) -> AsyncIterator[Sandbox]:
     """The same sandbox as another process sees it: through the control socket."""
-    host = Host(support.state, pool=0)
+    host = Host(shared_host().state, pool=0)
     try:
         handle = await Sandbox.get(sandbox.id, host=host)
         yield handle

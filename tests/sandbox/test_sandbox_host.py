@@ -313,6 +313,21 @@ async def test_the_command_line_lists_enters_and_stops_sandboxes() -> None:
     assert json.loads((await cli("gc", "--json")).stdout) == {"swept": [], "dropped": none}
 
 
+async def test_the_command_line_lists_and_prunes_templates() -> None:
+    host = shared_host()
+    builder = Sandbox.template("listed", backend="namespace", host=host)
+    for text in ("1", "2"):
+        await builder.files({"a": text}).save()
+
+    def cli(*words: str) -> str:
+        return _cli("templates", *words, state=host.state).stdout
+
+    assert "listed@1" in cli() and "files a" in cli()
+    told = json.loads(cli("--prune", "1", "--json"))
+    assert "listed@1" in told["removed"]
+    assert [each["version"] for each in told["templates"] if each["name"] == "listed"] == [2]
+
+
 async def test_the_command_line_lists_follows_and_ends_commands() -> None:
     sandbox = await create()
 

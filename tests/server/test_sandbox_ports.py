@@ -170,6 +170,7 @@ async def test_a_server_inside_answers_by_its_address(
     for path in ("/", "/deep/path?x=1&y=%20"):
         async with client.get(url + path, headers={"cookie": "own=1"}) as reply:
             assert await reply.text() == f"{path} {name} own=1 127.0.0.1 close"
+            assert reply.headers["connection"] == "close"  # which this server does not say
             # It is no page of ours: what it may do is its own affair, on its own origin.
             assert "content-security-policy" not in reply.headers
     upload = bytes(range(256)) * 20_000  # larger than any body of the API

@@ -12,6 +12,7 @@ holdfast sandbox url ID PORT          the address of a server in it
 holdfast sandbox stop ID …            end it
 holdfast sandbox gc                   remove what killed processes left behind, and old records
 holdfast sandbox snapshots            what was kept
+holdfast sandbox templates            what can be started from by name
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver,
 from holdfast.sandbox.settings import load
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.sandbox.state import default_state
+from holdfast.sandbox.templates import list_templates, prune_templates
 from holdfast.session import current_store
 from holdfast.store import opener
 from holdfast.store.sandboxes import Dropped
@@ -87,6 +89,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     snapshots = _verb(verbs, "snapshots", "list what was kept", _snapshots)
     snapshots.add_argument("--delete", metavar="ID", action="append", default=[])
+    templates = _verb(verbs, "templates", "list what can be started from by name", _templates)
+    templates.add_argument(
+        "--prune", type=int, metavar="N", help="remove all but the latest N versions of each"
+    )
 
 
 def _verb(verbs: Any, name: str, summary: str, handler: Handler) -> argparse.ArgumentParser:
@@ -405,4 +411,39 @@ async def _snapshots(options: argparse.Namespace) -> int:
         for s in kept.values()
     ]
     output.table(("SNAPSHOT", "SIZE", "TAKEN", "OF"), rows)
+    return 0
+
+
+async def _templates(options: argparse.Namespace) -> int:
+    state = default_state()
+    removed = [] if options.prune is None else prune_templates(state, options.prune)
+    found = list_templates(state)
+    if options.json:
+        shown = [
+            {
+                "name": each.name,
+                "version": each.version,
+                "digest": each.digest,
+                "snapshot": each.snapshot_id,
+                "backend": each.backend,
+                "steps": list(each.steps),
+                "created_at": each.created_at.timestamp(),
+            }
+            for each in found
+        ]
+        gone = [f"{each.name}@{each.version}" for each in removed]
+        output.show_json({"templates": shown, "removed": gone})
+        return 0
+    rows = [
+        (
+            f"{each.name}@{each.version}",
+            each.backend,
+            each.created_at.isoformat(timespec="seconds"),
+            tame("; ".join(each.steps))[:100],
+        )
+        for each in found
+    ]
+    output.table(("TEMPLATE", "BACKEND", "BUILT", "STEPS"), rows)
+    for each in removed:
+        output.note(f"removed {each.name}@{each.version}")
     return 0

@@ -27,6 +27,7 @@ from holdfast.sandbox.command import Command, CommandInfo, Ended, Judge
 from holdfast.sandbox.command_table import KEPT_FOR_OTHERS
 from holdfast.sandbox.inside import frames
 from holdfast.sandbox.inside.frames import Header
+from holdfast.sandbox.network import AllowedHost, Network
 from holdfast.sandbox.usage import Use
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _ANSWERED_HERE = (
     "set_timeout",
     "snapshot",
     "commands",
+    "set_network",
+    "usage",
 )
 _MOST_HELD = 4 * 1024 * 1024
 """Bytes that wait for a client; then the sandbox is held up until it takes them."""
@@ -144,11 +147,27 @@ class _Connection:
             self._waiting = None
 
     async def _list(self, _: frames.Header) -> dict[str, Any]:
-        return {"sandboxes": [as_json(s.measured()) for s in self._host.sandboxes.values()]}
+        sandboxes = list(self._host.sandboxes.values())
+        return {
+            "sandboxes": [as_json(s.measured()) for s in sandboxes],
+            "metadata": {s.id: dict(s.metadata) for s in sandboxes if s.metadata},
+        }
 
     async def _attach(self, header: frames.Header) -> dict[str, Any]:
         self._sandbox = self._host.get(str(header.get("sandbox")))
-        return {"record": as_json(self._sandbox.record), "env": self._sandbox.env}
+        found = self._sandbox
+        metadata = dict(found.metadata)
+        return {"record": as_json(found.record), "env": found.env, "metadata": metadata}
+
+    async def _usage(self, header: frames.Header) -> dict[str, Any]:
+        sandbox = self._host.get(str(header.get("sandbox")))
+        return {"usage": asdict(sandbox.metering.total())}
+
+    async def _set_network(self, header: frames.Header) -> dict[str, Any]:
+        given: list[dict[str, Any]] = header["allow"]
+        rules = [AllowedHost(**rule) for rule in given]
+        await self._host.get(str(header.get("sandbox"))).set_network(Network(rules))
+        return {}
 
     async def _stop(self, header: frames.Header) -> dict[str, Any]:
         await self._host.get(str(header.get("sandbox"))).stop(str(header.get("because", "stopped")))
@@ -205,7 +224,7 @@ class _Connection:
             channel.tell(op, payload, **{k: v for k, v in header.items() if k not in ("op", "id")})
             return
         forward = self._forward(key)
-        if op == "dial" or header.get("terminal"):
+        if op in ("dial", "watch") or header.get("terminal"):
             self._flows.add(key)
         if op == "run":
             command = await self._attached().command_table.pass_on(header, forward)
@@ -284,9 +303,16 @@ class RemoteInstance:
         """Done by the process that holds it."""
 
 
-async def find(
-    state: Path, id: str
-) -> tuple[RemoteInstance, Channel, SandboxRecord, dict[str, str]]:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the process that holds a sandbox tells of it."""
+
+    record: SandboxRecord
+    env: dict[str, str]
+    metadata: dict[str, str]
+
+
+async def find(state: Path, id: str) -> tuple[RemoteInstance, Channel, Known]:
     """Reach the sandbox of this id, whichever process holds it."""
     for path in sockets(state):
         if not (path.parent / "sandboxes" / f"{id}.json").exists():
@@ -308,7 +334,8 @@ async def find(
             channel.close()
             raise
         instance = RemoteInstance(id, connection, channel)
-        return instance, channel, as_record(answer["record"]), dict(answer["env"])
+        env, metadata = dict(answer["env"]), dict(answer["metadata"])
+        return instance, channel, Known(as_record(answer["record"]), env, metadata)
     raise NotFound(
         f"no sandbox {id} runs here", hint="it has stopped, or the process that made it has ended"
     )
@@ -353,6 +380,17 @@ def _refusal(answer: Header) -> HoldfastError:
     error = kind(str(answer.get("message")))
     error.hint = answer.get("hint")
     return error
+
+
+async def usage(channel: Channel, sandbox_id: str) -> Usage:
+    """What a sandbox of another process has used."""
+    return Usage(**(await ask(channel, "usage", sandbox=sandbox_id))["usage"])
+
+
+async def set_network(channel: Channel, sandbox_id: str, network: Network) -> None:
+    """Change what a sandbox of another process may reach."""
+    rules = [asdict(host) for host in network.allow]
+    await ask(channel, "set_network", sandbox=sandbox_id, allow=rules)
 
 
 async def commands(channel: Channel, sandbox_id: str) -> list[CommandInfo]:
@@ -426,6 +464,8 @@ class Listing:
     """The sandboxes of every process of this user."""
 
     sandboxes: list[SandboxRecord]
+    metadata: dict[str, dict[str, str]]
+    """What is said of those of which something is said."""
     silent: list[str]
     """Ids of those whose process lives and does not answer: nothing else is known of them."""
 
@@ -433,23 +473,25 @@ class Listing:
 async def listing(state: Path) -> Listing:
     """What runs here, as the processes tell it themselves, each given a moment to answer."""
     told = await asyncio.gather(*(_ask_one(path) for path in sockets(state)))
-    found = [record for records, _ in told for record in records]
-    silent = [id for _, ids in told for id in ids]
-    return Listing(sorted(found, key=lambda record: record.id), sorted(silent))
+    found = [record for each in told for record in each.sandboxes]
+    silent = [id for each in told for id in each.silent]
+    metadata = {id: said for each in told for id, said in each.metadata.items()}
+    return Listing(sorted(found, key=lambda record: record.id), metadata, sorted(silent))
 
 
-async def _ask_one(path: Path) -> tuple[list[SandboxRecord], list[str]]:
+async def _ask_one(path: Path) -> Listing:
     connection = await asyncio.to_thread(connect, path)
     if connection is None:
-        return [], []
+        return Listing([], {}, [])
     channel = await Channel.open(connection)
     try:
         async with asyncio.timeout(ANSWER_LIMIT):
             answer = await ask(channel, "list")
     except TimeoutError:
-        return [], [file.stem for file in path.parent.glob("sandboxes/sbx_*.json")]
+        return Listing([], {}, [file.stem for file in path.parent.glob("sandboxes/sbx_*.json")])
     except SandboxError:
-        return [], []  # it has ended meanwhile, and its sandboxes with it
+        return Listing([], {}, [])  # it has ended meanwhile, and its sandboxes with it
     finally:
         channel.close()
-    return [as_record(record) for record in answer["sandboxes"]], []
+    records = [as_record(record) for record in answer["sandboxes"]]
+    return Listing(records, dict(answer["metadata"]), [])

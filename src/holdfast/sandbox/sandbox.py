@@ -12,15 +12,23 @@ at its time limit, when it is stopped, or when this process does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import builtins
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from holdfast.durations import Duration, seconds
-from holdfast.errors import NotFound, SandboxError, SandboxGone, SandboxUnavailable
+from holdfast.errors import (
+    NotFound,
+    Refused,
+    SandboxError,
+    SandboxGone,
+    SandboxUnavailable,
+    UsageError,
+)
 from holdfast.records.sandboxes import EgressRecord, SandboxRecord
 from holdfast.sandbox import control, ports, streams
 from holdfast.sandbox.base import Backend, Instance, Usage
@@ -48,10 +56,17 @@ from holdfast.sandbox.spec import (
     Size,
     Spec,
     checked_env,
+    checked_metadata,
+    inside,
 )
 from holdfast.sandbox.streams import Stream
+from holdfast.sandbox.templates import PREFIX, Template, TemplateBuilder, get_template
 from holdfast.sandbox.terminal import Terminal, TerminalSize
-from holdfast.sandbox.usage import Metering
+from holdfast.sandbox.usage import Metering, UsageSample
+from holdfast.sandbox.watch import Watch
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.egress.authority import Authority
 
 BASE_ENV = {
     "PATH": f"/opt/holdfast/bin:{HOME}/.local/bin:/usr/local/bin:/usr/bin:/bin",
@@ -92,6 +107,8 @@ class Sandbox:
             stop=self._begin_stop,
             why_stopped=lambda: self._stopped_because,
         )
+        self.metadata: Mapping[str, str] = {}
+        """What whoever made it says of it; known while it runs."""
         self._proxy: Proxy | None = None
         self._relay: ChannelRelay | None = None
         self.record: SandboxRecord
@@ -112,7 +129,8 @@ class Sandbox:
         open_files: int = 1024,
         network: Network | Iterable[str | AllowedHost] | None = None,
         env: Mapping[str, str] | None = None,
-        source: str | Path | Snapshot | None = None,
+        source: str | Path | Snapshot | Template | None = None,
+        metadata: Mapping[str, str] | None = None,
         backend: BackendName = "auto",
         min_isolation: IsolationName | None = None,
         host: Host | None = None,
@@ -132,6 +150,7 @@ class Sandbox:
         kept = _as_snapshot(source, service.state)
         layers = kept.layers() if kept is not None else ()
         spec = Spec(runtime, limits, allowed, layers, checked_env(env or {}))
+        labels = checked_metadata(metadata or {})
         if kept is not None and backend == "auto":
             backend = cast(BackendName, kept.backend)
         chosen = await service.choose(backend, min_isolation)
@@ -149,6 +168,7 @@ class Sandbox:
             service.make_room()
             raise
         sandbox = cls(service, chosen, instance, channel, spec)
+        sandbox.metadata = labels
         try:
             sandbox._begin(limit, kept.id if kept else shown(str(source)) if source else None)
             await sandbox._connect()
@@ -186,15 +206,23 @@ class Sandbox:
         if self._instance.listeners is None and not self._instance.relayed:
             return
         network = self._spec.network
-        authority = self.host.authority() if any(h.headers for h in network.allow) else None
-        if network.allow:
-            trusted = trust.files(authority, [h.ca for h in network.allow if h.ca is not None])
-            await self.write_files(trusted)
-            self._env = {**BASE_ENV, **trust.variables(own=bool(trusted)), **self._spec.env}
+        await self._trust(network)
+        authority = self._authority_for(network)
         self._proxy = Proxy(self.id, self._instance.listeners, network, authority, self._egress)
         await self._proxy.start()
         if self._instance.relayed:
             self._relay = ChannelRelay(self._channel, self._proxy)
+
+    def _authority_for(self, network: Network) -> Authority | None:
+        return self.host.authority() if any(h.headers for h in network.allow) else None
+
+    async def _trust(self, network: Network) -> None:
+        """Have programs inside trust what the rules need them to."""
+        if network.allow:
+            extra = [h.ca for h in network.allow if h.ca is not None]
+            trusted = trust.files(self._authority_for(network), extra)
+            await self.write_files(trusted)
+            self._env = {**BASE_ENV, **trust.variables(own=bool(trusted)), **self._spec.env}
 
     def _egress(self, record: EgressRecord) -> None:
         known = replace(record, run_id=self.record.run_id)
@@ -206,11 +234,52 @@ class Sandbox:
         service = host or default_host()
         if id in service.sandboxes:
             return service.sandboxes[id]
-        instance, channel, record, env = await control.find(service.state, id)
-        backend = service.backend(record.backend)
-        sandbox = cls(service, backend, instance, channel, Spec(env=env))
-        sandbox.record = record
+        instance, channel, found = await control.find(service.state, id)
+        backend = service.backend(found.record.backend)
+        sandbox = cls(service, backend, instance, channel, Spec(env=found.env))
+        sandbox.record, sandbox.metadata = found.record, found.metadata
         return sandbox
+
+    @classmethod
+    async def find(
+        cls, metadata: Mapping[str, str], *, host: Host | None = None
+    ) -> builtins.list[SandboxRecord]:
+        """The sandboxes of all processes of this user that say all of this of themselves."""
+        told = await control.listing((host or default_host()).state)
+        return [
+            record
+            for record in told.sandboxes
+            if metadata.items() <= told.metadata.get(record.id, {}).items()
+        ]
+
+    @classmethod
+    def template(
+        cls,
+        name: str,
+        *,
+        runtime: Runtime = "python",
+        memory: Size = "1gb",
+        disk: Size | None = None,
+        timeout: Duration = "15m",
+        backend: BackendName = "auto",
+        host: Host | None = None,
+    ) -> TemplateBuilder:
+        """Say what a template of this name is to be made of, then `save` it."""
+        service = host or default_host()
+
+        async def make(*, network: Network, env: Mapping[str, str]) -> Sandbox:
+            return await cls.create(
+                runtime=runtime,
+                memory=memory,
+                disk=disk,
+                timeout=timeout,
+                network=network,
+                env=env,
+                backend=backend,
+                host=service,
+            )
+
+        return TemplateBuilder(name, service.state, make, (backend, runtime))
 
     @classmethod
     def list(cls, *, host: Host | None = None) -> tuple[Sandbox, ...]:
@@ -230,6 +299,19 @@ class Sandbox:
     def usage(self) -> Usage:
         """What the host's kernel killed, refused and counted in it so far."""
         return self._instance.usage()
+
+    async def follow_usage(self, every: Duration = 1.0) -> AsyncIterator[UsageSample]:
+        """What it has used, now and then every so often, until it stops or nobody asks."""
+        pause = seconds(every)
+        if pause <= 0:
+            raise UsageError("usage can't be looked at all the time", hint='every="1s"')
+        while self.running:
+            if isinstance(self._instance, RemoteInstance):
+                used = await control.usage(self._channel, self.id)
+            else:
+                used = self.metering.total()
+            yield UsageSample(datetime.now(UTC), used)
+            await asyncio.wait([self._channel.closed], timeout=pause)
 
     def measured(self) -> SandboxRecord:
         """Its record, with what it has used so far."""
@@ -376,6 +458,31 @@ class Sandbox:
             self.host.state, self.backend, self._instance, self._channel, self._spec
         )
 
+    async def set_network(self, network: Network | Iterable[str | AllowedHost] | None) -> None:
+        """Change what it may reach, from now on; connections that are no longer allowed end.
+
+        Only between ports that it was made with: those of its first network, and 80 and 443. One
+        that was made without any network stays so.
+        """
+        self._must_run()
+        allowed = network if isinstance(network, Network) else Network(network or ())
+        if isinstance(self._instance, RemoteInstance):
+            await control.set_network(self._channel, self.id, allowed)
+            return
+        had = self._spec.network.ports
+        lacking = sorted({port for host in allowed.allow for port in host.ports} - set(had))
+        if lacking:
+            what = f"nothing leads out by port {lacking[0]}" if had else "it has no network"
+            raise Refused(
+                f"{what}, and that can't change while {self.id} runs",
+                hint="name every port in the network that it is made with",
+            )
+        if self._proxy is None or not had:
+            return
+        await self._trust(allowed)
+        self._proxy.change(allowed, self._authority_for(allowed))
+        self.record = replace(self.record, network=allowed.describe())
+
     # ------------------------------------------------------------------- commands
 
     async def run(
@@ -494,6 +601,25 @@ class Sandbox:
         """A regular file's content as UTF-8 text."""
         return (await self.read_file(path)).decode()
 
+    async def read_stream(self, path: str) -> AsyncIterator[bytes]:
+        """A regular file's content in pieces, however large it is: `async for piece in …`."""
+        self._must_run()
+        async for piece in self._files.read_stream(path):
+            yield piece
+
+    async def write_stream(
+        self, path: str, pieces: AsyncIterable[bytes] | Iterable[bytes], *, mode: int = 0o644
+    ) -> int:
+        """Write a file piece by piece, as they come; it is there once all of it is. Gives its
+        size."""
+        self._must_run()
+        return await self._files.write_stream(path, pieces, mode)
+
+    async def watch(self, path: str = ".", *, recursive: bool = True) -> Watch:
+        """What changes in a folder from now on: iterate over it."""
+        self._must_run()
+        return await Watch.begin(self._channel, inside(path), recursive=recursive)
+
     async def list_files(self, path: str = ".", *, recursive: bool = False) -> list[FileInfo]:
         """What lies in a folder, sorted; paths are relative to it."""
         self._must_run()
@@ -525,9 +651,13 @@ class Sandbox:
         await self._files.remove(path)
 
 
-def _as_snapshot(source: str | Path | Snapshot | None, state: Path) -> Snapshot | None:
+def _as_snapshot(source: object, state: Path) -> Snapshot | None:
     if isinstance(source, Snapshot):
         return source
+    if isinstance(source, Template):
+        return source.snapshot
+    if isinstance(source, str) and source.startswith(PREFIX):
+        return get_template(state, source.removeprefix(PREFIX)).snapshot
     if isinstance(source, str) and source.startswith("snap_"):
         return get_snapshot(state, source)
     return None

@@ -110,6 +110,21 @@ def checked_env(env: Mapping[str, str]) -> dict[str, str]:
     return dict(env)
 
 
+_MOST_METADATA = 16 * 1024
+
+
+def checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """What is said of a sandbox: names and values, both text, and little of it."""
+    size = 0
+    for name, value in metadata.items():
+        if not (isinstance(name, str) and isinstance(value, str) and name):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"metadata {name!r} is no text", hint='metadata={"user": "ann"}')
+        size += len(name) + len(value)
+    if size > _MOST_METADATA:
+        raise UsageError(f"metadata of more than {_MOST_METADATA} characters")
+    return dict(metadata)
+
+
 def check_arguments(argv: tuple[str, ...]) -> None:
     if any("\0" in word for word in argv):
         raise UsageError("an argument can't hold a zero byte")

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TypeVar
 
 from holdfast.sandbox.base import Instance, Usage
@@ -26,6 +27,14 @@ class Use:
 
     cpu_seconds: float | None = None
     peak_memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSample:
+    """What a sandbox had used by a moment of its life."""
+
+    at: datetime
+    used: Usage
 
 
 class Metering:

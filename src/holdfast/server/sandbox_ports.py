@@ -3,9 +3,9 @@
 A connection whose request names such an address is taken over whole: once the name's signature is
 checked, its bytes go to the port and the port's bytes come back, as they are and no faster than
 either side takes them. So WebSockets, uploads and event streams need nothing of their own. Each
-connection carries one request (the server inside is told to close after it), so that each is
-checked. Nothing of the inspector is reachable by these names, nor by them from a page inside: they
-are other origins to a browser, and no cookie of ours is sent to them.
+connection carries one request (both sides are told to close after it), so that each is checked.
+Nothing of the inspector is reachable by these names, nor by them from a page inside: they are other
+origins to a browser, and no cookie of ours is sent to them.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _REQUEST_LINE = re.compile(rb"[A-Z]+ [^ \r\n]+ HTTP/1\.[01]\r?\n")
 _PER_HOP = frozenset({"connection", "keep-alive", "proxy-connection", "te", "trailer"})
 _CHUNK = 64 * 1024
 _MOST = 1000
+_MOST_HEAD = 64 * 1024
 
 
 def address_in(data: bytes) -> Address | None:
@@ -138,12 +139,40 @@ async def _both_ways(client: Client, stream: Stream) -> None:
 
     sending = asyncio.create_task(up())
     try:
+        client.writer.write(await _answer(stream))
         while data := await stream.read(_CHUNK):
             client.writer.write(data)
             await client.writer.drain()
     finally:
         sending.cancel()
         await asyncio.wait([sending])
+
+
+async def _answer(stream: Stream) -> bytes:
+    """The beginning of the server's answer, which says that the connection ends with it: not every
+    server does, and a client would use the connection again."""
+    passed, data = b"", b""
+    while True:
+        piece = await stream.read(_CHUNK)
+        data += piece
+        head, end, rest = data.partition(b"\r\n\r\n")
+        if not piece or len(data) > _MOST_HEAD:
+            return passed + data
+        if not end:
+            continue
+        status = head[9:12]
+        if status == b"101" or not head.startswith(b"HTTP/1."):
+            return passed + data
+        if status.startswith(b"1"):  # the answer proper is still to come
+            passed, data = passed + head + end, rest
+            continue
+        line, *fields = head.split(b"\r\n")
+        kept = [f for f in fields if _field_name(f) not in ("connection", "keep-alive")]
+        return passed + b"\r\n".join([line, *kept, b"Connection: close"]) + end + rest
+
+
+def _field_name(field: bytes) -> str:
+    return field.partition(b":")[0].decode("latin-1").strip().lower()
 
 
 def _rewritten(sent: bytes, peer: str) -> bytes:
@@ -153,9 +182,8 @@ def _rewritten(sent: bytes, peer: str) -> bytes:
     kept = [line]
     upgrades = False
     for field in fields:
-        name, _, value = field.partition(b":")
-        key = name.decode("latin-1").strip().lower()
-        if key == "connection" and b"upgrade" in value.lower():
+        key = _field_name(field)
+        if key == "connection" and b"upgrade" in field.lower():
             upgrades = True
         if key not in _PER_HOP and not key.startswith("x-forwarded-"):
             kept.append(field)

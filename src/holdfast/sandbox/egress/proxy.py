@@ -85,6 +85,7 @@ class Proxy:
         self._addresses: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], _Attempt] = {}
         self._refusals = self._allowed = 0
         self._more: dict[tuple[str, int], _More] = {}
         self._last_refused = ("", 0.0)
@@ -108,6 +109,16 @@ class Proxy:
             listener.setblocking(False)
             self._spawn(self._accept(port, listener))
         self._watch = PacketReader(self._listeners.watch, self._attempts.packet)
+
+    def change(self, network: Network, authority: Authority | None) -> None:
+        """Go by other rules from now on, and end what they do not allow, or allow differently."""
+        before, self._network = self._network, network
+        self._authority = authority or self._authority
+        for task, attempt in list(self._under_way.items()):
+            rule = network.rule(attempt.host, attempt.port)
+            if rule is None or rule != before.rule(attempt.host, attempt.port):
+                attempt.reason = "the rules changed"
+                task.cancel()
 
     async def close(self) -> None:
         """End every connection, and write down what they came to."""
@@ -185,6 +196,9 @@ class Proxy:
 
     async def _serve(self, connection: socket.socket, address: str, port: int) -> None:
         attempt = _Attempt(self._names.get(address, address), port)
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way[task] = attempt
         try:
             await self._judge(connection, attempt)
         except (http.Refused, _No) as error:
@@ -192,6 +206,7 @@ class Proxy:
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             attempt.reason = attempt.reason or f"failed: {error or type(error).__name__}"
         finally:
+            del self._under_way[task]
             for writer in attempt.writers:
                 writer.close()
             connection.close()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.sandbox.inside import archive, files, flows, frames, template, zygote
 from holdfast.sandbox.inside.command import EXPENDABLE, Command
+from holdfast.sandbox.inside.watches import MOST, Watch
 
 if TYPE_CHECKING:
     from holdfast.sandbox.inside.relay import Relay
@@ -49,6 +50,7 @@ class Agent:
         self._next_look = self._next_nudge = 0.0
         self.relay: Relay | None = None
         self.flows = flows.Flows(self)
+        self._watches: dict[int, Watch] = {}
         self._reader, self._writer = reader, writer
         self._decoder = frames.Decoder()
         self._out = bytearray()
@@ -273,7 +275,31 @@ class Agent:
             flow.finish()
 
     def _do_hang_up(self, _: int, header: frames.Header, __: bytes) -> None:
-        self.flows.hang_up(int(header["flow"]))
+        key = int(header["flow"])
+        if key in self._watches:
+            self._watches[key].close()
+        else:
+            self.flows.hang_up(key)
+
+    def _do_watch(self, key: int, header: frames.Header, _: bytes) -> None:
+        if len(self._watches) >= MOST:
+            raise OSError(errno.EMFILE, f"more than {MOST} watches at once")
+        self._watches[key] = Watch(
+            self,
+            key,
+            header["path"],
+            recursive=bool(header.get("recursive")),
+            closed=lambda: self._forget_watch(key),
+        )
+        self.send({"id": key, "ev": "watching"})
+
+    def _forget_watch(self, key: int) -> None:
+        self._watches.pop(key, None)
+
+    def _do_watched(self, _: int, header: frames.Header, __: bytes) -> None:
+        watch = self._watches.get(int(header["flow"]))
+        if watch is not None:
+            watch.taken()
 
     def _do_resize(self, _: int, header: frames.Header, __: bytes) -> dict[str, Any]:
         command = self._commands.get(int(header["command"]))
@@ -293,6 +319,12 @@ class Agent:
 
     def _do_read(self, key: int, header: frames.Header, _: bytes) -> None:
         self._stream(key, files.read(header["path"], limit=int(header["limit"])))
+
+    def _do_read_at(self, key: int, header: frames.Header, _: bytes) -> dict[str, Any]:
+        data, file = files.read_at(header["path"], int(header["offset"]), int(header["limit"]))
+        if data:
+            self.send({"id": key, "ev": "data"}, data)
+        return {"file": file}
 
     def _do_list(self, key: int, header: frames.Header, _: bytes) -> None:
         pieces = files.listing(
