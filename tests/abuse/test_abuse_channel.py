@@ -9,9 +9,12 @@ import struct
 
 import pytest
 
-from holdfast.errors import SandboxFileError, SandboxGone
+from holdfast.errors import SandboxError, SandboxFileError, SandboxGone
 from holdfast.sandbox.channel import Channel
 from holdfast.sandbox.inside import frames
+from holdfast.sandbox.streams import dial
+from holdfast.sandbox.watch import Watch
+from waiting import LIMIT
 
 
 async def _talk(said: bytes) -> tuple[Channel, socket.socket]:
@@ -94,3 +97,47 @@ def test_frames_survive_any_cut() -> None:
         for start in range(0, len(whole), step):
             found += decoder.feed(whole[start : start + step])
         assert [(h["id"], len(p)) for h, p in found] == [(n, n) for n in range(50)]
+
+
+async def test_a_stream_that_sends_more_than_its_window_is_ended() -> None:
+    ours, theirs = socket.socketpair()
+    channel = await Channel.open(ours)
+    with theirs:
+        dialling = asyncio.create_task(dial(channel, 8000))
+        await asyncio.sleep(0)
+        await asyncio.get_running_loop().run_in_executor(
+            None, theirs.sendall, _frame({"id": 1, "ev": "connected"})
+        )
+        stream = await dialling
+        flood = _frame({"id": 1, "ev": "data"}, b"x" * 500_000) * 4
+        await asyncio.get_running_loop().run_in_executor(None, theirs.sendall, flood)
+        async with asyncio.timeout(LIMIT):
+            with pytest.raises(SandboxError, match="more than it was asked for"):
+                while await stream.read():
+                    pass
+        assert stream.closed
+        channel.close()
+
+
+LIES = {
+    "another batch": [_frame({"id": 1, "ev": "changes"}, b'["created", "a", null]')] * 2,
+    "no change": [_frame({"id": 1, "ev": "changes"}, b'["exploded", "a", null]')],
+    "no json": [_frame({"id": 1, "ev": "changes"}, b"nope")],
+    "too few": [_frame({"id": 1, "ev": "changes"}, b'["created"]')],
+}
+
+
+@pytest.mark.parametrize("kind", LIES, ids=lambda name: name.replace(" ", "-"))
+async def test_a_watch_that_is_lied_to_ends_with_an_error(kind: str) -> None:
+    ours, theirs = socket.socketpair()
+    channel = await Channel.open(ours)
+    with theirs:
+        beginning = asyncio.create_task(Watch.begin(channel, "/workspace", recursive=True))
+        await asyncio.sleep(0)
+        theirs.sendall(_frame({"id": 1, "ev": "watching"}) + b"".join(LIES[kind]))
+        watch = await beginning
+        async with asyncio.timeout(LIMIT):
+            with pytest.raises(SandboxError, match="told"):
+                while True:
+                    await anext(watch)
+        channel.close()
