@@ -163,6 +163,7 @@ class StoryWorld(World):
         self._full: dict[str, int] = {}
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._seen: set[str] = set()
+        self._looked_at = -1
         self._never: set[str] = set()
         """Names of events that nobody sends any more."""
         super().__init__(seed, dict(registered()))
@@ -293,6 +294,10 @@ class StoryWorld(World):
             return False
         if run.ended or run.status == "stuck":
             return True
+        end = self.ask(self.client.store.log_end())
+        if end == self._looked_at:
+            return False  # nothing was recorded since: nothing new is waited for
+        self._looked_at = end
         for waiting in (run.id, *self._children()):
             self._look_at_waits(waiting)
         return False
