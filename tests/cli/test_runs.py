@@ -26,7 +26,7 @@ def test_runs_are_listed_newest_first(shop: Holdfast) -> None:
         ["order", "failed"],
         ["order", "completed"],
     ]
-    assert "item=apple amount=-1" in rows[1] and "the card was declined" in rows[1]
+    assert "item=apple  amount=-1" in rows[1] and "the card was declined" in rows[1]
     assert "item=apple" in rows[2]
 
 
