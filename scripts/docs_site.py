@@ -65,6 +65,7 @@ MENU: dict[str, list[str]] = {
         "guides/inspector",
         "guides/operating",
         "guides/deployment",
+        "guides/ready-for-production",
         "guides/write-your-own-store",
     ],
     "Reference": [
@@ -75,6 +76,7 @@ MENU: dict[str, list[str]] = {
         "reference/http",
         "reference/cli",
         "reference/steering",
+        "reference/doctor",
     ],
     "Project": [*(f"project/{Path(name).stem}" for name in PROJECT), "decisions/README"],
 }

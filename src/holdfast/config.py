@@ -26,7 +26,7 @@ from holdfast.typed_settings import build, from_text, scalar_fields, unknown
 
 T = TypeVar("T")
 FILE = "holdfast.toml"
-SECTIONS = ("runtime", "gateway", "sandbox", "code", "repo", "server", "retention")
+SECTIONS = ("runtime", "gateway", "sandbox", "code", "repo", "server", "retention", "project")
 PROFILES = ("dev", "prod")
 """Profiles everyone has, empty unless the file fills them; a file may add its own."""
 _TOP = ("profile", "store", "profiles", *SECTIONS)

@@ -117,6 +117,7 @@ def sections() -> dict[str, type[Any]]:
     from holdfast.agents.settings import CodeSettings, RepoSettings
     from holdfast.gateway.config import GatewayConfig
     from holdfast.runtime.retention import RetentionSettings
+    from holdfast.ready.project_settings import ProjectSettings
     from holdfast.runtime.settings import Settings
     from holdfast.sandbox.settings import SandboxSettings
     from holdfast.server.settings import ServerSettings
@@ -129,6 +130,7 @@ def sections() -> dict[str, type[Any]]:
         "repo": RepoSettings,
         "server": ServerSettings,
         "retention": RetentionSettings,
+        "project": ProjectSettings,
     }
 
 

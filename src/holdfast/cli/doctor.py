@@ -1,4 +1,8 @@
-"""`holdfast doctor`: is this installation fit to work, and how is the store?"""
+"""`holdfast doctor`: is this installation fit to work, and how is the store?
+
+In a project, or with one named, it looks at the project instead: the 28 points of
+`holdfast.ready.points`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import argparse
 import platform
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from holdfast import __version__, config
 from holdfast.cli import output
@@ -26,12 +31,77 @@ class Check:
     hint: str | None = None
 
 
+FORMATS = ("text", "json", "sarif", "junit", "md")
+
+
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    parser.add_argument(
+        "project", nargs="?", type=Path, metavar="PROJECT",
+        help="the project's folder, or the file of its app (default: this folder, if its "
+        "holdfast.toml has a [project])",
+    )  # fmt: skip
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--static", action="store_true", help="only code and configuration; carry nothing out"
+    )
+    how.add_argument(
+        "--drill", action="store_true",
+        help="also drills on a throw-away store: crashes, hangs, races, a canary in a sandbox",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="ID", help="only this point; repeatable"
+    )
+    parser.add_argument(
+        "--profile", metavar="NAME", help="the profile to look at (default: prod, if there is one)"
+    )
+    parser.add_argument(
+        "--format", choices=FORMATS, default="text", metavar="FORMAT", help=", ".join(FORMATS)
+    )
+    baseline = parser.add_mutually_exclusive_group()
+    baseline.add_argument(
+        "--baseline", type=Path, metavar="FILE", help="what it lists is known, and no failure"
+    )
+    baseline.add_argument(
+        "--write-baseline", type=Path, metavar="FILE", help="list what fails now as known"
+    )
     add_common(parser, _doctor)
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    from holdfast.ready import project
+
+    root = project.find(options.project) if options.project or config.given() else None
+    return _installed(options) if root is None else _ready(options, root)
+
+
+def _ready(options: argparse.Namespace, root: Path) -> int:
+    from holdfast.ready import doctor, report_formats
+
+    app = [options.project.name] if options.project and options.project.is_file() else []
+    report = doctor.examine(
+        root,
+        tiers="S" if options.static else "SRD" if options.drill else "SR",
+        only=options.only,
+        profile=options.profile,
+        app=app,
+        baseline=doctor.read_baseline(options.baseline) if options.baseline else frozenset(),
+        store=None if options.store is None else str(options.store.absolute()),
+    )
+    named = "json" if options.json else options.format
+    if options.write_baseline is not None:
+        number = doctor.write_baseline(options.write_baseline, report)
+        output.note(f"{options.write_baseline}: {number} findings are known from now on")
+        return 0
+    if named in report_formats.DATA:
+        output.show_json(report_formats.DATA[named](report))
+    else:
+        for line in report_formats.TEXTS[named](report).splitlines():
+            print(output.plain(line))
+    return 0 if report.ok else 1
+
+
+def _installed(options: argparse.Namespace) -> int:
     health = opener.examine(store_path(options))
     checks = [*_installation(), _configuration(), *_store(health)]
     well = all(check.ok for check in checks)

@@ -35,7 +35,7 @@ NOUNS: dict[str, str] = {
     "schedules": "what starts runs by the clock: list, make, pause, trigger, backfill",
     "events": "send events to the runs that wait for them",
     "store": "back up and describe the store",
-    "doctor": "check this installation and the store",
+    "doctor": "check this installation and the store, or the 28 points of a project",
     "gateway": "the model gateway over HTTP",
     "keys": "virtual keys for the gateway",
     "models": "the models usable here, and why not",

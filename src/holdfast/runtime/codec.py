@@ -197,6 +197,17 @@ class Signature:
     def result(self) -> Codec:
         return codec_for(self._hints.get("return", Any))
 
+    @property
+    def hints(self) -> dict[str, Any]:
+        """The type of each parameter, as it is stored."""
+        return dict(self._types)
+
+    def check(self) -> None:
+        """Raise CodecError if a parameter or the result is of a type that can't be stored."""
+        for hint in (*self._types.values(), self.result.hint):
+            codec_for(hint)
+        _ = self._whole
+
     @cached_property
     def has_sets(self) -> bool:
         """Whether arguments hold sets, whose order differs from process to process."""

@@ -27,6 +27,8 @@ class ServerSettings:
     port: int = DEFAULT_PORT
     token: str | None = field(default=None, repr=False)
     """Who has it may do everything. Required where others than this machine can reach us."""
+    require_token: bool = False
+    """Do not start without a token, whoever can reach us."""
     allowed_hosts: tuple[str, ...] = ()
     """Names that clients may call us by, besides loopback's, our address and IP literals."""
     sandbox_domain: str = "localhost"
@@ -70,6 +72,11 @@ class ServerSettings:
 
     def check_reach(self) -> None:
         """Raises ConfigError for a server that others can reach and everybody may use."""
+        if self.token is None and self.require_token:
+            raise ConfigError(
+                "[server] require_token is set, and there is no token",
+                hint="set HOLDFAST_SERVER_TOKEN (`openssl rand -hex 24` makes one)",
+            )
         if self.token is None and not self.is_private:
             raise ConfigError(
                 f"a server that others can reach ({self._reachable_by}) needs a token",
