@@ -1,5 +1,6 @@
 """The points as far as the store tells, on stores broken in exactly one."""
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -13,6 +14,7 @@ import pytest
 
 from holdfast.records.sandboxes import SandboxRecord
 from holdfast.store import opener
+from holdfast.store.inspection import RunQuery
 from ready.broken import Edit, make
 from ready.examining import examine_all, failing
 
@@ -36,6 +38,25 @@ def _recorded(root: Path) -> Path:
 def _run_id(root: Path) -> str:
     with sqlite3.connect(root / STORE) as store:
         return str(store.execute("SELECT id FROM runs WHERE workflow = 'answer'").fetchone()[0])
+
+
+def _largest(root: Path) -> int:
+    """The size of the largest payload on record."""
+
+    async def ask() -> int:
+        inspection = opener.inspection(root / STORE)
+        try:
+            return await inspection.ask(
+                lambda view: max(
+                    row.size
+                    for run in view.run_page(RunQuery(), 50).rows
+                    for row in view.journal(run.run.id)
+                )
+            )
+        finally:
+            inspection.close()
+
+    return asyncio.run(ask())
 
 
 def _orphan(root: Path) -> None:
@@ -69,11 +90,19 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, 
     (healthy / "backups").mkdir()
     (healthy / "backups" / "today.db").touch()
     projects = {"healthy": healthy}
-    for point in ("HF05", "HF12", "HF24", "HF28"):
+    for point in ("HF05", "HF12", "HF24", "HF26", "HF28"):
         projects[point] = Path(shutil.copytree(healthy, root / point))
     toml = projects["HF05"] / "holdfast.toml"
     toml.write_text(
-        toml.read_text().replace("step_timeout = 600", "step_timeout = 600\nmax_payload = 300")
+        toml.read_text().replace(
+            "step_timeout = 600", f"step_timeout = 600\nmax_payload = {_largest(healthy) + 1}"
+        )
+    )
+    code = projects["HF26"] / "desk.py"
+    code.write_text(
+        code.read_text().replace(
+            "    length = await check", '    await tell_somebody("new")\n    length = await check'
+        )
     )
     _orphan(projects["HF12"])
     _forget_spend(projects["HF24"])
@@ -101,7 +130,7 @@ def test_the_records_of_a_healthy_project_fail_in_no_point(found: dict[str, list
     } <= proven
 
 
-@pytest.mark.parametrize("point", ["HF05", "HF12", "HF23", "HF24", "HF28"])
+@pytest.mark.parametrize("point", ["HF05", "HF12", "HF23", "HF24", "HF26", "HF28"])
 def test_a_store_broken_in_one_point_fails_in_that_one_alone(
     point: str, found: dict[str, list[Any]]
 ) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast config show`: each setting, its value, and where that comes from."""
+"""`holdfast config`: each setting, its value, where that comes from, and the file's schema."""
 
 from __future__ import annotations
 
@@ -28,6 +28,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     show.add_argument("--set", action="store_true", help="only what is not the default")
     add_common(show, _show)
+    summary = "the JSON schema of holdfast.toml, for editors"
+    schema = verbs.add_parser("schema", help=summary, description=f"{summary.capitalize()}.")
+    add_common(schema, _schema)
+
+
+def _schema(_options: argparse.Namespace) -> int:
+    from holdfast.ready.toml_schema import schema
+
+    output.show_json(schema(sections()))
+    return 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +126,8 @@ def sections() -> dict[str, type[Any]]:
     """The settings of every layer, by the name of its section."""
     from holdfast.agents.settings import CodeSettings, RepoSettings
     from holdfast.gateway.config import GatewayConfig
-    from holdfast.runtime.retention import RetentionSettings
     from holdfast.ready.project_settings import ProjectSettings
+    from holdfast.runtime.retention import RetentionSettings
     from holdfast.runtime.settings import Settings
     from holdfast.sandbox.settings import SandboxSettings
     from holdfast.server.settings import ServerSettings

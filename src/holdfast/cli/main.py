@@ -24,6 +24,7 @@ from holdfast.errors import HoldfastError
 NOUNS: dict[str, str] = {
     "run": "give the code agent a task, or run a workflow of yours, and follow it",
     "verify": "check the evidence of a run that passed again, on this machine",
+    "init": "begin a project from a template, with tests, profiles and baselines",
     "repo": "give a coding agent a task on a git repo, and get a verified patch",
     "batch": "the tasks of a file, many at once, resumable, with a table at the end",
     "worker": "carry out runs until stopped",

@@ -1,7 +1,7 @@
 """The points as far as the store tells: what was recorded of the project's runs, and when.
 
-Reads only, a bounded number of the newest runs, and never waits for a worker. Without a store, or
-without a run in it, nothing was exercised.
+Reads only, a bounded number of the newest runs (all of them to replay), and never waits for a
+worker. Without a store, or without a run in it, nothing was exercised.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from holdfast.gateway.secrets import Redactor
 from holdfast.ready.look import Look
 from holdfast.ready.points import Finding
 from holdfast.ready.project import Project
+from holdfast.ready.replay_check import check_runs
 from holdfast.ready.source_code import Sources
 from holdfast.records import ENDED, Run
 from holdfast.records.sandboxes import PROCESS_DIED
+from holdfast.runtime.app import open_engine
 from holdfast.runtime.settings import Settings
 from holdfast.sandbox.base import Isolation
 from holdfast.sandbox.settings import load as sandbox_settings
@@ -62,6 +64,7 @@ def examine(project: Project, sources: Sources, points: set[str]) -> list[Findin
     wanted = {point: check for point, check in CHECKS.items() if point in points}
     looks = {point: Look(project, point, "R") for point in wanted}
     if not opener.exists(project.store):
+        looks |= {point: Look(project, point, "R") for point in {"HF25", "HF26"} & points}
         for look in looks.values():
             look.skip(f"there is no store at {project.store}")
         return [each for look in looks.values() for each in look.findings]
@@ -79,10 +82,10 @@ def examine(project: Project, sources: Sources, points: set[str]) -> list[Findin
             inspection.close()
 
     asyncio.run(ask())
-    for point in ("HF25", "HF26"):
-        if point in points:
-            looks[point] = Look(project, point, "R")
-            _replay(looks[point], project)
+    replays = {point: Look(project, point, "R") for point in ("HF25", "HF26") if point in points}
+    if replays:
+        asyncio.run(_replayed(replays, project))
+        looks |= replays
     return [each for look in looks.values() for each in look.findings]
 
 
@@ -385,8 +388,32 @@ def kept(look: Look, records: Records, project: Project) -> None:
     look.passed(f"{state.page_bytes:,} bytes, {len(records.runs)} runs looked at, backups in time")
 
 
-def _replay(look: Look, project: Project) -> None:
-    look.skip("holdfast runs check is not part of this installation")
+async def _replayed(looks: dict[str, Look], project: Project) -> None:
+    """The recorded runs on today's code: live ones for HF25, kept ones for HF26."""
+    flows = {flow.name: flow for flow in project.workflows}
+    async with open_engine(project.store, worker=False) as engine:
+        report = await check_runs(engine.store, flows)
+    counts = {"HF25": report.live, "HF26": report.kept}
+    for point, look in looks.items():
+        for each in report.problems:
+            if each.live == (point == "HF25") and each.verdict != "unclaimed":
+                at = (
+                    None
+                    if each.place is None
+                    else (look.project.relative(each.place.file), each.place.line)
+                )
+                look.fail(
+                    f"a run of {each.workflow} {each.verdict}: {each.message}",
+                    at,
+                    evidence=each.run_id,
+                )
+        number = sum(count for verdict, count in counts[point].items() if verdict != "unclaimed")
+        if number:
+            look.passed(f"{number} runs replayed on this code")
+        elif not look.findings:
+            look.skip(
+                "no live run is on record" if point == "HF25" else "no ended run is on record"
+            )
 
 
 CHECKS: dict[str, Check] = {
