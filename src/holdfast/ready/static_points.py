@@ -13,7 +13,6 @@ import io
 import random
 import re
 import socket
-import sqlite3
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -76,8 +75,6 @@ _LIVE: tuple[type[Any], ...] = (
     threading.Condition,
     type(threading.Lock()),
     type(threading.RLock()),
-    sqlite3.Connection,
-    sqlite3.Cursor,
     asyncio.Lock,
     asyncio.Event,
     asyncio.Semaphore,
@@ -89,7 +86,7 @@ _LIVE: tuple[type[Any], ...] = (
     types.AsyncGeneratorType,
 )
 _CLIENTS = ("openai", "anthropic", "httpx", "aiohttp", "requests", "urllib3", "sqlalchemy",
-            "psycopg", "psycopg2", "asyncpg", "redis", "boto3", "botocore", "pymongo")  # fmt: skip
+            "sqlite3", "psycopg", "psycopg2", "asyncpg", "redis", "boto3", "botocore", "pymongo")  # fmt: skip
 
 
 def _is_live(value: Any) -> bool:
