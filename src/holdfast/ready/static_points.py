@@ -86,7 +86,8 @@ _LIVE: tuple[type[Any], ...] = (
     types.AsyncGeneratorType,
 )
 _CLIENTS = ("openai", "anthropic", "httpx", "aiohttp", "requests", "urllib3", "sqlalchemy",
-            "sqlite3", "psycopg", "psycopg2", "asyncpg", "redis", "boto3", "botocore", "pymongo")  # fmt: skip
+            "sqlite3", "psycopg", "psycopg2", "asyncpg", "redis", "boto3", "botocore",
+            "pymongo")  # fmt: skip
 
 
 def _is_live(value: Any) -> bool:
