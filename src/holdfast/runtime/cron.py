@@ -119,8 +119,8 @@ def zone_of(name: str) -> ZoneInfo:
     except (ValueError, OSError, LookupError) as error:
         raise UsageError(
             f"there is no time zone {name!r} here",
-            hint="a name such as Europe/Berlin; where the system has no time zones, "
-            "`pip install tzdata` brings them",
+            hint="a name such as Europe/Berlin; a system without time zones has a package of "
+            "them, tzdata",
         ) from error
 
 
