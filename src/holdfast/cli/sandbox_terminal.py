@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 import termios
@@ -30,7 +29,7 @@ async def attend(sandbox: Sandbox, words: list[str]) -> CommandResult:
             "a terminal is needed on both sides",
             hint="without one: `holdfast sandbox exec ID COMMAND …`",
         )
-    columns, rows = shutil.get_terminal_size()
+    columns, rows = os.get_terminal_size(sys.stdout.fileno())
     term = os.environ.get("TERM", "xterm-256color")
     terminal = await sandbox.terminal(*words, columns=columns, rows=rows, env={"TERM": term})
     with _raw(), _following_size(terminal):
