@@ -22,7 +22,7 @@ from holdfast.records.calls import CallEnd, CallStart, ProviderAttempt, SpendLim
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
 from holdfast.store.sqlite import ledger_rows, ledger_spend, sandbox_rows, schema
 from holdfast.store.sqlite.events import INLINE_BYTES, event_hash
-from holdfast.store.sqlite.process_locks import Owner, owners_folder
+from holdfast.store.sqlite.process_locks import FileOwner, owners_folder
 
 INSERT_RUN = """
 INSERT INTO runs (id, workflow, version, key, parent_id, forked_from, status, due_at, owner,
@@ -59,7 +59,7 @@ class Seed:
         self.connection.execute("BEGIN")
         self.now = time.time() if now is None else now
         self.luck = random.Random(luck)
-        self.owner = Owner(owners_folder(path))
+        self.owner = FileOwner(owners_folder(path))
         """Alive until `let_go`: sandboxes that are live are ours."""
 
     def close(self) -> None:

@@ -6,11 +6,11 @@ none of the run's is refused. What was said in calls is not read.
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Any, TypeVar
 
 from holdfast.errors import UsageError
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
+from holdfast.store.connection import Connection
 from holdfast.store.inspection import Activity, ActivityPage, CallRow, Sums
 from holdfast.store.sqlite import call_views as calls_in
 from holdfast.store.sqlite import ledger_rows, sandbox_rows
@@ -36,7 +36,7 @@ SANDBOXES_OF = "SELECT count(*) FROM sandboxes WHERE run_id = ?"
 COMMANDS_OF = "SELECT count(*) FROM commands WHERE run_id = ?"
 
 
-def of_run(connection: sqlite3.Connection, run_id: str, limit: int) -> Activity:
+def of_run(connection: Connection, run_id: str, limit: int) -> Activity:
     """The first page of each, and the sums."""
     return Activity(
         calls(connection, run_id, None, limit),
@@ -46,7 +46,7 @@ def of_run(connection: sqlite3.Connection, run_id: str, limit: int) -> Activity:
     )
 
 
-def sums(connection: sqlite3.Connection, run_id: str) -> Sums:
+def sums(connection: Connection, run_id: str) -> Sums:
     """What a run's calls came to, and how much else there is."""
     others = [
         connection.execute(sql, (run_id,)).fetchone()[0] for sql in (SANDBOXES_OF, COMMANDS_OF)
@@ -55,7 +55,7 @@ def sums(connection: sqlite3.Connection, run_id: str) -> Sums:
 
 
 def calls(
-    connection: sqlite3.Connection, run_id: str, after: str | None, limit: int
+    connection: Connection, run_id: str, after: str | None, limit: int
 ) -> ActivityPage[CallRow]:
     """A run's model calls."""
     ids, more = _ids(connection, (CALLS, CALL_AT), run_id, after, limit)
@@ -63,7 +63,7 @@ def calls(
 
 
 def sandboxes(
-    connection: sqlite3.Connection, run_id: str, after: str | None, limit: int
+    connection: Connection, run_id: str, after: str | None, limit: int
 ) -> ActivityPage[SandboxRecord]:
     """A run's sandboxes."""
     ids, more = _ids(connection, (SANDBOXES, SANDBOX_AT), run_id, after, limit)
@@ -72,7 +72,7 @@ def sandboxes(
 
 
 def commands(
-    connection: sqlite3.Connection, run_id: str, after: str | None, limit: int
+    connection: Connection, run_id: str, after: str | None, limit: int
 ) -> ActivityPage[CommandRecord]:
     """The commands that a run had carried out in sandboxes."""
     ids, more = _ids(connection, (COMMANDS, COMMAND_AT), run_id, after, limit)
@@ -81,7 +81,7 @@ def commands(
 
 
 def _ids(
-    connection: sqlite3.Connection,
+    connection: Connection,
     queries: tuple[str, str],
     run_id: str,
     after: str | None,

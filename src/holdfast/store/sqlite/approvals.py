@@ -8,17 +8,18 @@ and checked by the loop; here they are text.
 from __future__ import annotations
 
 import json
-import sqlite3
 
 from holdfast.errors import ApprovalRefused, NotFound
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
 from holdfast.store.base import DECIDED
+from holdfast.store.connection import Connection
 from holdfast.store.sqlite import mailbox
 from holdfast.store.sqlite.database import Transaction
 
 INSERT = """
-INSERT OR IGNORE INTO approvals (id, run_id, title, tool, arguments, arguments_hash, asked_of,
+INSERT INTO approvals (id, run_id, title, tool, arguments, arguments_hash, asked_of,
   requested_at, expires_at, fallback, escalated_from) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING
 """
 COLUMNS = """
 a.id, a.run_id, a.title, a.tool, a.arguments, a.arguments_hash, a.asked_of, a.requested_at,
@@ -72,14 +73,14 @@ def add(tx: Transaction, new: Approval) -> None:
     )  # fmt: skip
 
 
-def get(connection: sqlite3.Connection, id: str, now: float) -> Approval | None:
+def get(connection: Connection, id: str, now: float) -> Approval | None:
     """An approval, with its status as of now."""
     row = connection.execute(ONE, {"id": id, "now": now}).fetchone()
     return None if row is None else _read(row)
 
 
 def listed(
-    connection: sqlite3.Connection,
+    connection: Connection,
     status: ApprovalStatus | None,
     run: str | None,
     limit: int,
@@ -139,11 +140,11 @@ def use(tx: Transaction, id: str, step: str, now: float) -> Approval:
 
 def begin_once(tx: Transaction, run_id: str, key: str, now: float) -> bool:
     """Note that a step begins; False if that was noted before."""
-    insert = "INSERT OR IGNORE INTO begun VALUES (?, ?, ?)"
+    insert = "INSERT INTO begun VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
     return tx.execute(insert, (run_id, key, now)).rowcount == 1
 
 
-def known_secret(connection: sqlite3.Connection, name: str) -> bytes | None:
+def known_secret(connection: Connection, name: str) -> bytes | None:
     """The store's secret of this name, if it has been made."""
     row = connection.execute("SELECT value FROM secrets WHERE name = ?", (name,)).fetchone()
     return None if row is None else bytes(row[0])
@@ -151,7 +152,7 @@ def known_secret(connection: sqlite3.Connection, name: str) -> bytes | None:
 
 def secret(tx: Transaction, name: str, fresh: bytes) -> bytes:
     """The store's secret of this name; `fresh` becomes it if there is none yet."""
-    tx.execute("INSERT OR IGNORE INTO secrets VALUES (?, ?)", (name, fresh))
+    tx.execute("INSERT INTO secrets VALUES (?, ?) ON CONFLICT DO NOTHING", (name, fresh))
     found = known_secret(tx.connection, name)
     assert found is not None
     return found

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from typing import Any
 
 from holdfast.records.calls import Call, Spend, SpendLimit
+from holdfast.store.connection import Connection
 from holdfast.store.inspection import CallFilter, CallPage, CallRow, Slice, Sum
 from holdfast.store.ledger import CallTotals
 from holdfast.store.sqlite import ledger_rows
@@ -45,12 +45,12 @@ WHERE scope >= ? AND scope < ? ORDER BY usd DESC LIMIT ?
 """
 
 
-def of_run(connection: sqlite3.Connection, run_id: str, limit: int = 20_000) -> list[CallRow]:
+def of_run(connection: Connection, run_id: str, limit: int = 20_000) -> list[CallRow]:
     """The calls of a run, in order."""
     return [_row(row) for row in connection.execute(OF_RUN, (run_id, limit))]
 
 
-def row(connection: sqlite3.Connection, id: str) -> CallRow:
+def row(connection: Connection, id: str) -> CallRow:
     """One call that is on record."""
     return _row(connection.execute(BY_ID, (id,)).fetchone())
 
@@ -63,7 +63,7 @@ def _row(row: tuple[Any, ...]) -> CallRow:
 
 
 def call_page(
-    connection: sqlite3.Connection, which: CallFilter, limit: int, before: float | None
+    connection: Connection, which: CallFilter, limit: int, before: float | None
 ) -> CallPage:
     """A page of calls, latest first."""
     conditions: list[str] = []
@@ -90,29 +90,29 @@ def call_page(
     return CallPage(rows[:limit], older, last_log(connection))
 
 
-def call(connection: sqlite3.Connection, call_id: str) -> Call | None:
+def call(connection: Connection, call_id: str) -> Call | None:
     """One call with what was said, as far as that is kept."""
     return ledger_rows.by_id(connection, call_id)
 
 
-def sums(connection: sqlite3.Connection, since: float) -> list[Sum]:
+def sums(connection: Connection, since: float) -> list[Sum]:
     """Calls since a moment, summed up."""
     rows = connection.execute(SUMS, (since,))
     return [Sum(*row[:4], totals=CallTotals(*row[4:])) for row in rows]
 
 
-def over_time(connection: sqlite3.Connection, since: float, width: float) -> list[Slice]:
+def over_time(connection: Connection, since: float, width: float) -> list[Slice]:
     """What each model cost in each slice of `width` seconds since a moment."""
     rows = connection.execute(OVER_TIME, (since, width, since))
     return [Slice(*row[:2], totals=CallTotals(*row[2:])) for row in rows]
 
 
-def first_call(connection: sqlite3.Connection) -> float | None:
+def first_call(connection: Connection) -> float | None:
     """When the first call on record was made."""
     return connection.execute(FIRST).fetchone()[0]
 
 
-def limited(connection: sqlite3.Connection, limit: int = 200) -> list[Spend]:
+def limited(connection: Connection, limit: int = 200) -> list[Spend]:
     """Every scope with a limit in the store, and what it has spent."""
     return [
         Spend(*row[:6], limit=SpendLimit(row[0], row[6], row[7]))
@@ -120,13 +120,13 @@ def limited(connection: sqlite3.Connection, limit: int = 200) -> list[Spend]:
     ]
 
 
-def spent(connection: sqlite3.Connection, scope: str) -> Spend:
+def spent(connection: Connection, scope: str) -> Spend:
     """What one scope has spent."""
     row = connection.execute(SPENT, (scope,)).fetchone()
     return Spend(scope) if row is None else Spend(*row)
 
 
-def spent_most(connection: sqlite3.Connection, kind: str, limit: int) -> list[Spend]:
+def spent_most(connection: Connection, kind: str, limit: int) -> list[Spend]:
     """The scopes of a kind (`run`, `tag`, …) that have spent most."""
     # ";" follows ":" in ASCII.
     rows = connection.execute(SPENT_LIKE, (f"{kind}:", f"{kind};", limit))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.store.connection import Connection
 from holdfast.store.inspection import CHANGE_KINDS, Changes
 from holdfast.store.sqlite.database import damaged_text, open_to_read
 from holdfast.store.sqlite.schema import as_store_error
@@ -89,7 +90,7 @@ class State:
         return any(run_id in self.open[name].values() for name in DOINGS)
 
 
-def state_of(connection: sqlite3.Connection) -> State:
+def state_of(connection: Connection) -> State:
     """The state at this moment; ask it in a transaction."""
     state = State()
     for kind in KINDS:
@@ -99,12 +100,12 @@ def state_of(connection: sqlite3.Connection) -> State:
     return state
 
 
-def mark(connection: sqlite3.Connection) -> str:
+def mark(connection: Connection) -> str:
     """What stands for the state at this moment."""
     return state_of(connection).mark
 
 
-def touched(connection: sqlite3.Connection, before: State, now: State) -> Changes:
+def touched(connection: Connection, before: State, now: State) -> Changes:
     """What began or ended between two states, the second being that of this transaction."""
     found: Changes = {}
     for kind in KINDS:

@@ -27,6 +27,10 @@ INSERT INTO runs (id, workflow, version, key, parent_id, forked_from, status, du
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
         (SELECT coalesce(max(id), 0) + 1 FROM messages))
 """
+SET_ATTRIBUTE = """
+INSERT INTO attributes (run_id, name, value) VALUES (?, ?, ?)
+ON CONFLICT (run_id, name) DO UPDATE SET value = excluded.value
+"""
 
 
 def existing(tx: Transaction, new: NewRun) -> str | None:
@@ -118,7 +122,7 @@ def set_attributes(tx: Transaction, run_id: str, attributes: dict[str, Any]) -> 
             tx.execute("DELETE FROM attributes WHERE run_id = ? AND name = ?", (run_id, name))
         else:
             text = _characters(json.dumps(value, ensure_ascii=False))
-            tx.execute("INSERT OR REPLACE INTO attributes VALUES (?, ?, ?)", (run_id, name, text))
+            tx.execute(SET_ATTRIBUTE, (run_id, name, text))
 
 
 def _characters(text: str) -> str:

@@ -27,14 +27,16 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.records import Event
 from holdfast.store.base import Change
+from holdfast.store.connection import Connection, Cursor
 from holdfast.store.sqlite import schema
 
 T = TypeVar("T")
+D = TypeVar("D", bound="Database")
 
 READERS = 3
 """Questions answered at once; a slow one leaves a way for the others."""
@@ -57,7 +59,7 @@ INSERT_EVENTS = INSERT_EVENT.rstrip() + ", (?, ?, ?, ?, ?, ?, ?, ?, ?)" * (ROWS_
 class Transaction:
     """One batch's view of the database: event rows are gathered and inserted in one go."""
 
-    connection: sqlite3.Connection
+    connection: Connection
     rows: list[EventRow] = field(default_factory=list[EventRow])
     last_seq: dict[str, int] = field(default_factory=dict[str, int])
     """Journal length of the runs appended to in this batch (their rows may not be in yet)."""
@@ -75,7 +77,7 @@ class Transaction:
     mail: set[str] = field(default_factory=set[str])
     due: bool = False
 
-    def execute(self, sql: str, parameters: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+    def execute(self, sql: str, parameters: tuple[Any, ...] = ()) -> Cursor:
         try:
             return self.connection.execute(sql, parameters)
         except UnicodeEncodeError:
@@ -141,25 +143,31 @@ def commit(
 
 def _transaction(connection: sqlite3.Connection, items: list[Item]) -> tuple[list[Result], Change]:
     transaction = Transaction(connection, operations=[operation for operation, _ in items])
-    results: list[Result] = []
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for place, (operation, done) in enumerate(items):
-            transaction.place = place
-            written = transaction.written
-            try:
-                results.append((done, operation(transaction), None))
-            except HoldfastError as refusal:
-                if transaction.written != written:
-                    raise  # half done must not be committed
-                results.append((done, None, refusal))
-        transaction.flush()
+        results = perform(transaction, items)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
     return results, transaction.change()
+
+
+def perform(transaction: Transaction, items: list[Item]) -> list[Result]:
+    """Carry out the operations in a transaction that has begun, up to its commit."""
+    results: list[Result] = []
+    for place, (operation, done) in enumerate(items):
+        transaction.place = place
+        written = transaction.written
+        try:
+            results.append((done, operation(transaction), None))
+        except HoldfastError as refusal:
+            if transaction.written != written:
+                raise  # half done must not be committed
+            results.append((done, None, refusal))
+    transaction.flush()
+    return results
 
 
 def _wrapped(error: Exception, path: Path | str) -> HoldfastError:
@@ -198,8 +206,10 @@ class Database:
     _sharing: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, path: Path | str) -> None:
+        self.name = str(path)
+        """What to call it in messages."""
         self.path = Path(path)
-        self.in_memory = str(path) == MEMORY
+        self.in_memory = self.name == MEMORY
         self._users = 1
         self._closed = False
         self._queue: SimpleQueue[list[_Batch] | None] = SimpleQueue()
@@ -219,15 +229,20 @@ class Database:
         """The Database of this file in this process; nothing is touched before it is used."""
         if str(path) == MEMORY:
             return cls(path)
+        return cls._share(os.path.realpath(path), lambda: cls(path))
+
+    @classmethod
+    def _share(cls, name: str, make: Callable[[], D]) -> D:
+        """The one of this name, made if there is none."""
         # By process: a forked child has none of its parent's threads.
-        key = (os.getpid(), os.path.realpath(path))
+        key = (os.getpid(), name)
         with cls._sharing:
             found = cls._shared.get(key)
             if found is None:
-                found = cls._shared[key] = cls(path)
+                found = cls._shared[key] = make()
             else:
                 found._users += 1
-            return found
+            return cast("D", found)
 
     def close(self) -> None:
         """Let go of it. The last to do so waits until everything is written and nothing is open."""
@@ -243,6 +258,10 @@ class Database:
         self._thread.join()
         if self._readers is not None:
             self._readers.shutdown()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Close the connections, which nobody uses any more."""
         # The writer's connection last: it moves the log into the file.
         for connection in self._reading:
             connection.close()
@@ -273,7 +292,7 @@ class Database:
         items it says that everything submitted before is done.
         """
         if self._closed:
-            raise StoreError(f"{self.path} is closed")
+            raise StoreError(f"{self.name} is closed")
         self._end_turn()  # the order is kept
         self._queue.put([_Batch(items, report, durable)])
 
@@ -284,7 +303,7 @@ class Database:
         commits that one alone, and the others wait for the disk twice.
         """
         if self._closed:
-            raise StoreError(f"{self.path} is closed")
+            raise StoreError(f"{self.name} is closed")
         loop, turn = asyncio.get_running_loop(), self._turn
         if turn.loop is not loop:
             self._end_turn()
@@ -315,20 +334,21 @@ class Database:
 
     def _commit(self, batches: list[_Batch]) -> None:
         items = [item for batch in batches for item in batch.items]
-        results: list[Result] = []
-        change = Change()
-        try:
-            connection = self._ready(durable=any(batch.durable for batch in batches))
-        except (HoldfastError, sqlite3.Error) as error:
-            results = [(done, None, _wrapped(error, self.path)) for _, done in items]
-        else:
-            if items:
-                results, change = commit(connection, items, self.path)
+        durable = any(batch.durable for batch in batches)
+        results, change = self._carry_out(items, durable=durable)
         place = 0
         for batch in batches:
             end = place + len(batch.items)
             batch.report(results[place:end], change)
             place = end
+
+    def _carry_out(self, items: list[Item], *, durable: bool) -> tuple[list[Result], Change]:
+        """What became of the operations of a batch; in the writer's thread."""
+        try:
+            connection = self._ready(durable=durable)
+        except (HoldfastError, sqlite3.Error) as error:
+            return [(done, None, _wrapped(error, self.path)) for _, done in items], Change()
+        return commit(connection, items, self.path) if items else ([], Change())
 
     def _ready(self, *, durable: bool) -> sqlite3.Connection:
         """The connection that writes, made and migrated if need be."""
@@ -343,9 +363,7 @@ class Database:
 
     # ------------------------------------------------------------------------- reading
 
-    def read(
-        self, question: Callable[[sqlite3.Connection], T], *, lenient: bool = False
-    ) -> Future[T]:
+    def read(self, question: Callable[[Connection], T], *, lenient: bool = False) -> Future[T]:
         """The answer to a question, asked in a thread, in one read transaction.
 
         `lenient`: text that is damaged is given as far as it can be read, rather than refused.
@@ -354,12 +372,12 @@ class Database:
             return self.write(lambda tx: question(tx.connection), durable=False)
         with self._lock:
             if self._closed:
-                raise StoreError(f"{self.path} is closed")
+                raise StoreError(f"{self.name} is closed")
             if self._readers is None:
                 self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-reader")
             return self._readers.submit(self._ask, question, lenient)
 
-    def _ask(self, question: Callable[[sqlite3.Connection], T], lenient: bool) -> T:
+    def _ask(self, question: Callable[[Connection], T], lenient: bool) -> T:
         try:
             connection = self._reader()
             connection.text_factory = damaged_text if lenient else str

@@ -9,9 +9,9 @@ is left as it is: there is no code that could end it, and somebody has to look a
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 
+from holdfast.store.connection import Connection
 from holdfast.store.sqlite import projections, queries
 from holdfast.store.sqlite.database import Transaction
 
@@ -60,7 +60,7 @@ def _cancel_if_begun(tx: Transaction, run_id: str, now: float) -> bool:
     return bool(begun)
 
 
-def of_parked(connection: sqlite3.Connection, workflows: Sequence[str]) -> list[float]:
+def of_parked(connection: Connection, workflows: Sequence[str]) -> list[float]:
     """The next deadline of the queued and paused runs of each workflow."""
     found = [connection.execute(NEXT, (name,)).fetchone() for name in workflows]
     return [row[0] for row in found if row is not None]

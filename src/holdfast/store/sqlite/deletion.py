@@ -74,7 +74,7 @@ STATEMENTS: Final = (
     """,
     "DELETE FROM sandboxes WHERE run_id = :run",
     "DELETE FROM runs WHERE id = :run",
-    "INSERT OR IGNORE INTO deleted VALUES (:run)",
+    "INSERT INTO deleted VALUES (:run) ON CONFLICT DO NOTHING",
 )
 """What others could find of a run."""
 

@@ -11,6 +11,7 @@ import sqlite3
 
 from holdfast.errors import CorruptEvent, NotFound
 from holdfast.records import RUN_ENDS, Event
+from holdfast.store.connection import Connection
 from holdfast.store.sqlite.database import EventRow, Transaction
 
 INLINE_BYTES = 32 * 1024
@@ -43,14 +44,14 @@ def row(tx: Transaction, event: Event) -> EventRow:
     blob = None
     if value is not None and len(value) > INLINE_BYTES:
         blob = hashlib.blake2b(value, digest_size=16).hexdigest()
-        tx.execute("INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)", (run_id, blob, value))
+        tx.execute(
+            "INSERT INTO blobs VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (run_id, blob, value)
+        )
         value = None
     return (run_id, seq, type, key, at, meta, value, blob, event_hash(event))
 
 
-def read(
-    connection: sqlite3.Connection, sql: str, parameters: tuple[str | int, ...]
-) -> list[Event]:
+def read(connection: Connection, sql: str, parameters: tuple[str | int, ...]) -> list[Event]:
     """Events by one of the queries above, each checked against its hash."""
     try:
         return _read(connection, sql, parameters)
@@ -58,6 +59,7 @@ def read(
         if "decode" not in str(error):
             raise
     # Some text is no text any more. Read it as far as it can be, to find out whose it is.
+    assert isinstance(connection, sqlite3.Connection), connection
     usual = connection.text_factory
     connection.text_factory = _as_far_as_possible
     try:
@@ -70,9 +72,7 @@ def _as_far_as_possible(data: bytes) -> str:
     return data.decode(errors="replace")
 
 
-def _read(
-    connection: sqlite3.Connection, sql: str, parameters: tuple[str | int, ...]
-) -> list[Event]:
+def _read(connection: Connection, sql: str, parameters: tuple[str | int, ...]) -> list[Event]:
     events: list[Event] = []
     for *fields, digest in connection.execute(sql, parameters):
         event = Event(*fields)
@@ -93,7 +93,7 @@ def _fits(event: Event, digest: object) -> bool:
         return False
 
 
-def load(connection: sqlite3.Connection, run_id: str) -> list[Event]:
+def load(connection: Connection, run_id: str) -> list[Event]:
     """A run's whole journal, with no row missing or damaged."""
     events = read(connection, OF_RUN, (run_id, 0, -1))
     known = connection.execute(KNOWN_LENGTH, (run_id,)).fetchone()
@@ -104,7 +104,7 @@ def load(connection: sqlite3.Connection, run_id: str) -> list[Event]:
     return events
 
 
-def last_event(connection: sqlite3.Connection, run_id: str) -> Event:
+def last_event(connection: Connection, run_id: str) -> Event:
     """The newest event of a run; if the run has ended, the one that says how."""
     found = read(connection, LAST_OF_RUN, (run_id,))
     if found and found[0].type in RUN_ENDS:

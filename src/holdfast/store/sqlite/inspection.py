@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +12,7 @@ from holdfast.records.approvals import Approval, ApprovalStatus
 from holdfast.records.calls import Call, Spend
 from holdfast.records.live import Published
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
+from holdfast.store.connection import Connection
 from holdfast.store.inspection import (
     Activity,
     ActivityPage,
@@ -77,11 +77,11 @@ class SqliteInspection:
             self._database.close()
 
 
-class SqliteView:
+class SqlView:
     """The store at one moment: a connection in a read transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection, self._path = connection, path
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def log_end(self) -> int:
         return queries.last_log(self._connection)
@@ -201,7 +201,13 @@ class SqliteView:
     def step_work(self, run_id: str, step_key: str) -> StepWork:
         return sandbox_views.of_step(self._connection, run_id, step_key)
 
-    # --- workers and the store itself ---
+
+class SqliteView(SqlView):
+    """The same of a file."""
+
+    def __init__(self, connection: Connection, path: Path) -> None:
+        super().__init__(connection)
+        self._path = path
 
     def state(self, now: float) -> StoreState:
         return worker_views.state(self._connection, self._path, now)

@@ -7,9 +7,9 @@ order, names, times and sizes, and what is in a payload only where somebody look
 from __future__ import annotations
 
 import json
-import sqlite3
 from typing import Any, cast
 
+from holdfast.store.connection import Connection
 from holdfast.store.inspection import JournalRow, Payload
 
 LOOKED_INTO = 1_000_000
@@ -19,8 +19,8 @@ ROWS = """
 SELECT e.seq, e.type, e.key, e.at, e.meta, coalesce(length(e.value), length(b.data), 0), e.log,
   CASE WHEN e.type IN ('step.started', 'step.completed')
     AND coalesce(length(e.value), length(b.data), 0) BETWEEN 10 AND ?
-    AND (instr(coalesce(e.value, b.data), x'22617474656D707422')
-      OR instr(coalesce(e.value, b.data), x'2270617373656422'))
+    AND (instr(coalesce(e.value, b.data), x'22617474656D707422') > 0
+      OR instr(coalesce(e.value, b.data), x'2270617373656422') > 0)
   THEN coalesce(e.value, b.data) END
 FROM events e LEFT JOIN blobs b ON b.run_id = e.run_id AND b.hash = e.blob
 WHERE e.run_id = ? AND e.seq > ? ORDER BY e.seq LIMIT ?
@@ -33,9 +33,7 @@ WHERE e.run_id = ? AND e.seq = ?
 LENGTH = "SELECT max(seq) FROM events WHERE run_id = ?"
 
 
-def rows(
-    connection: sqlite3.Connection, run_id: str, after: int = 0, limit: int = -1
-) -> list[JournalRow]:
+def rows(connection: Connection, run_id: str, after: int = 0, limit: int = -1) -> list[JournalRow]:
     """A run's events in order, from behind one on."""
     found = connection.execute(ROWS, (LOOKED_INTO, run_id, after, limit))
     return [_row(*row) for row in found]
@@ -72,13 +70,13 @@ def read_object(text: str | bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-def length(connection: sqlite3.Connection, run_id: str) -> int:
+def length(connection: Connection, run_id: str) -> int:
     """The place of a run's last event."""
     return int(connection.execute(LENGTH, (run_id,)).fetchone()[0] or 0)
 
 
 def payload(
-    connection: sqlite3.Connection, run_id: str, seq: int, start: int, limit: int
+    connection: Connection, run_id: str, seq: int, start: int, limit: int
 ) -> Payload | None:
     """Up to `limit` bytes of an event's payload; None if there is no such event."""
     row = connection.execute(PAYLOAD, (start, limit, run_id, seq)).fetchone()

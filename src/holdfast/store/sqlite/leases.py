@@ -8,7 +8,6 @@ fence, which every append must name: a worker that was paused and comes back can
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from holdfast.errors import LeaseLost
 from holdfast.records import COMPLETIONS, Run, Worker
 from holdfast.store.base import Claim, Created, NewRun
+from holdfast.store.connection import Connection
 from holdfast.store.sqlite import concurrency, creation, deadlines, projections, queries
 from holdfast.store.sqlite.database import Transaction
 
@@ -42,7 +42,7 @@ ORDER BY due_at LIMIT 1
 NEXT_DUE = """
 SELECT due_at FROM runs
 WHERE workflow = ? AND owner IS NULL AND status IN ('pending', 'waiting')
-  AND due_at IS NOT NULL AND (crashes < 2 OR ?)
+  AND due_at IS NOT NULL AND (crashes < 2 OR ? = 1)
 ORDER BY due_at LIMIT 1
 """
 SUSPECTS_IN_HAND = "SELECT id, claim_seq FROM runs WHERE owner = ? AND crashes >= 2"
@@ -138,7 +138,7 @@ def _existing(tx: Transaction, run_id: str) -> Run:
     return run
 
 
-def expired(connection: sqlite3.Connection, me: str, now: Moment) -> list[str]:
+def expired(connection: Connection, me: str, now: Moment) -> list[str]:
     """Workers whose lease has run out."""
     return [str(row[0]) for row in connection.execute(EXPIRED, (now.boot, now.steady, me))]
 
@@ -194,13 +194,13 @@ def _next_suspect(
     return [run_id for _, run_id in waiting[:1]]
 
 
-def has_suspect(connection: sqlite3.Connection, worker_id: str) -> bool:
+def has_suspect(connection: Connection, worker_id: str) -> bool:
     """Whether the worker has a run in hand that may be its death, and has not got on yet."""
     suspects = connection.execute(SUSPECTS_IN_HAND, (worker_id,)).fetchall()
     return any(not _got_on(connection, run_id, claim_seq) for run_id, claim_seq in suspects)
 
 
-def _got_on(connection: sqlite3.Connection, run_id: str, claim_seq: int) -> bool:
+def _got_on(connection: Connection, run_id: str, claim_seq: int) -> bool:
     return connection.execute(PROGRESS, (run_id, claim_seq, *COMPLETIONS)).fetchone()[0] > 0
 
 
@@ -243,9 +243,7 @@ def retire(tx: Transaction, worker_id: str, now: float) -> None:
     tx.leased.discard(worker_id)
 
 
-def next_due(
-    connection: sqlite3.Connection, worker_id: str, workflows: Sequence[str]
-) -> float | None:
+def next_due(connection: Connection, worker_id: str, workflows: Sequence[str]) -> float | None:
     """When the next run that this worker could claim is due."""
     suspects = not has_suspect(connection, worker_id)
     found = [connection.execute(NEXT_DUE, (name, suspects)).fetchone() for name in workflows]

@@ -20,15 +20,16 @@ from typing import TypeVar
 from holdfast.errors import BudgetExceeded, HoldfastError, StoreError
 from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, VirtualKey
 from holdfast.store.base import Change
+from holdfast.store.connection import Connection, DatabaseFault
 from holdfast.store.ledger import KEPT_SECONDS, Begun, CallTotals, Earlier, Rate
 from holdfast.store.sqlite import ledger_rows, ledger_spend
 from holdfast.store.sqlite.database import MEMORY, Database, Result, Transaction
 from holdfast.store.sqlite.ledger_rows import Hold
 from holdfast.store.sqlite.ledger_spend import Line, Waiter
-from holdfast.store.sqlite.process_locks import Owner, owners_folder
+from holdfast.store.sqlite.process_locks import FileOwner, Owner, owners_folder
 
 T = TypeVar("T")
-_Ending = Callable[[sqlite3.Connection], Sequence[str]]
+_Ending = Callable[[Connection], Sequence[str]]
 _POLL, _LONGEST_POLL = 0.02, 0.25
 """How often the first in line looks whether another process has made room."""
 
@@ -42,14 +43,11 @@ class _InLine:
     full: BudgetExceeded
 
 
-class SqliteLedger:
-    """Calls, spend and keys in the store at `path`; `:memory:` keeps them in this process."""
+class SqlLedger:
+    """Calls, spend and keys in a database; `owner` stands for this process."""
 
-    def __init__(self, path: Path | str, *, replays_for: float = KEPT_SECONDS) -> None:
-        self.path = Path(path)
-        in_memory = str(path) == MEMORY
-        self._owner = Owner(None if in_memory else owners_folder(self.path))
-        self._database = Database.open(path)
+    def __init__(self, database: Database, owner: Owner, *, replays_for: float) -> None:
+        self._database, self._owner = database, owner
         self._closed = False
         self._replays_for = replays_for
         self._holds: dict[str, Hold] = {}
@@ -60,12 +58,16 @@ class SqliteLedger:
         self._ending_soon: set[Future[Sequence[str]]] = set()
         """Ends of calls that nobody waits for."""
         try:
-            self._start(lambda c: ledger_rows.add_owner(c, self._owner.id)).result()
+            self._start(self._sign_on).result()
             self._start(self._sweep).result()
         except BaseException:
             self._database.close()
             self._owner.close()
             raise
+
+    def _sign_on(self, connection: Connection) -> None:
+        self._owner.hold(connection)
+        ledger_rows.add_owner(connection, self._owner.id)
 
     @property
     def owner(self) -> str:
@@ -91,16 +93,20 @@ class SqliteLedger:
         """
         number: int | None = None
 
-        def run(connection: sqlite3.Connection) -> Begun | Earlier | _InLine:
+        def run(connection: Connection) -> Begun | Earlier | _InLine:
             found = attempt(connection)
             if number is not None and not isinstance(found, _InLine):
                 ledger_spend.leave_queue(connection, start.id)
             return found
 
-        def attempt(connection: sqlite3.Connection) -> Begun | Earlier | _InLine:
+        def attempt(connection: Connection) -> Begun | Earlier | _InLine:
             if start.key is not None:
                 earlier = ledger_rows.by_key(connection, start)
-                if earlier and earlier.status == "started" and self._owner.is_dead(earlier.owner):
+                if (
+                    earlier
+                    and earlier.status == "started"
+                    and self._owner.is_dead(connection, earlier.owner)
+                ):
                     self._sweep(connection)
                     earlier = ledger_rows.by_key(connection, start)
                 if earlier is not None:
@@ -136,7 +142,7 @@ class SqliteLedger:
 
     def _full(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         limits: Sequence[SpendLimit],
         needed: tuple[int | None, int],
         number: int | None,
@@ -165,7 +171,7 @@ class SqliteLedger:
         self,
         call_id: str,
         line: _InLine,
-        run: Callable[[sqlite3.Connection], Begun | Earlier | _InLine],
+        run: Callable[[Connection], Begun | Earlier | _InLine],
         *,
         durable: bool,
         wait: float,
@@ -211,7 +217,7 @@ class SqliteLedger:
         nanodollars and tokens meanwhile: two that wait for one another would wait for ever.
         """
 
-        def run(connection: sqlite3.Connection) -> BudgetExceeded | None:
+        def run(connection: Connection) -> BudgetExceeded | None:
             held = ledger_rows.held(connection, call_id)
             if held is None:
                 return None
@@ -274,7 +280,7 @@ class SqliteLedger:
         """Settles the call; gives the scopes where that made room."""
         known = self._holds.pop(call_id, None)
 
-        def run(connection: sqlite3.Connection) -> Sequence[str]:
+        def run(connection: Connection) -> Sequence[str]:
             held = known
             if held is None or not ledger_rows.finish(
                 connection, call_id, end, held, self._replays_for
@@ -294,10 +300,10 @@ class SqliteLedger:
         """Settle the calls of processes that died; they are `unknown` from now on."""
         return await self._write(self._sweep)
 
-    def _sweep(self, connection: sqlite3.Connection) -> list[Call]:
+    def _sweep(self, connection: Connection) -> list[Call]:
         settled: list[Call] = []
         for owner in ledger_rows.owners(connection):
-            if not self._owner.is_dead(owner):
+            if not self._owner.is_dead(connection, owner):
                 continue
             for call_id, scopes, usd, tokens in ledger_rows.in_flight(connection, owner):
                 # It may have been sent and paid for: it counts in full until someone knows more.
@@ -308,7 +314,7 @@ class SqliteLedger:
                 settled.append(call)
             ledger_spend.leave_all_queue(connection, owner)
             ledger_rows.remove_owner(connection, owner)
-            self._owner.forget(owner)
+            self._owner.forget(connection, owner)
         ledger_rows.prune(connection)
         return settled
 
@@ -318,7 +324,7 @@ class SqliteLedger:
         With `release` what it counted is given back: the new call is the same one, taken up.
         """
 
-        def run(connection: sqlite3.Connection) -> None:
+        def run(connection: Connection) -> None:
             if release:
                 scopes, usd, tokens = ledger_rows.release(connection, call_id)
                 ledger_spend.settle(connection, scopes, (0, 0), (-usd, -tokens))
@@ -387,7 +393,7 @@ class SqliteLedger:
         """What is kept under a name, unless its time is over."""
         return await self._read(lambda c: ledger_rows.kept(c, name))
 
-    async def _write(self, run: Callable[[sqlite3.Connection], T], *, durable: bool = True) -> T:
+    async def _write(self, run: Callable[[Connection], T], *, durable: bool = True) -> T:
         """The operation's result, after its commit.
 
         `durable` waits for the disk; without it the commit survives the death of the process
@@ -398,7 +404,7 @@ class SqliteLedger:
         return await asyncio.shield(asyncio.wrap_future(started))
 
     def _start(
-        self, run: Callable[[sqlite3.Connection], T], *, durable: bool = True, soon: bool = False
+        self, run: Callable[[Connection], T], *, durable: bool = True, soon: bool = False
     ) -> Future[T]:
         """Start the operation; usable from any thread. `soon`: with this turn of the loop.
 
@@ -406,14 +412,14 @@ class SqliteLedger:
         the dead, settled) is meant to stay.
         """
         if self._closed:
-            raise StoreError(f"the ledger at {self.path} is closed")
+            raise StoreError(f"the ledger at {self._database.name} is closed")
         future: Future[T] = Future()
 
         def operation(tx: Transaction) -> Exception | None:
             nonlocal value
             try:
                 value = [run(tx.connection)]
-            except sqlite3.Error:
+            except (sqlite3.Error, DatabaseFault):
                 raise  # the store's fault: nobody's work in this batch is done
             except Exception as refusal:  # noqa: BLE001  it belongs to the caller
                 return refusal
@@ -434,15 +440,15 @@ class SqliteLedger:
         submit([(operation, _reported)], report, durable=durable)
         return future
 
-    async def _read_after_ends(self, question: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read_after_ends(self, question: Callable[[Connection], T]) -> T:
         """Ask once the ends that were sent before are committed."""
         if ends := list(self._ending_soon):
             await asyncio.wait([asyncio.wrap_future(end) for end in ends])
         return await self._read(question)
 
-    async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read(self, question: Callable[[Connection], T]) -> T:
         if self._closed:
-            raise StoreError(f"the ledger at {self.path} is closed")
+            raise StoreError(f"the ledger at {self._database.name} is closed")
         return await asyncio.wrap_future(self._database.read(question))
 
     def close(self) -> None:
@@ -458,6 +464,15 @@ class SqliteLedger:
         finally:
             self._database.close()
             self._owner.close()
+
+
+class SqliteLedger(SqlLedger):
+    """Calls, spend and keys in the store at `path`; `:memory:` keeps them in this process."""
+
+    def __init__(self, path: Path | str, *, replays_for: float = KEPT_SECONDS) -> None:
+        self.path = Path(path)
+        owner = FileOwner(None if str(path) == MEMORY else owners_folder(self.path))
+        super().__init__(Database.open(path), owner, replays_for=replays_for)
 
 
 def _reported(_value: object, _error: HoldfastError | None) -> None:

@@ -17,6 +17,7 @@ from holdfast import json_text
 from holdfast.errors import CallMismatch
 from holdfast.json_text import joined
 from holdfast.records.calls import Call, CallEnd, CallStart, CallStatus, ProviderAttempt, VirtualKey
+from holdfast.store.connection import Connection
 from holdfast.store.ledger import CallTotals
 
 _INSERT = """
@@ -42,14 +43,16 @@ _BY_KEY = """
 SELECT * FROM calls WHERE key = ? AND status IN ('started', 'completed', 'unknown')
 """
 _LATEST = """
-SELECT * FROM calls WHERE (? IS NULL OR run_id = ?) AND (? IS NULL OR status = ?)
+SELECT * FROM calls WHERE (CAST(? AS TEXT) IS NULL OR run_id = ?)
+  AND (CAST(? AS TEXT) IS NULL OR status = ?)
 ORDER BY started_at DESC, id DESC LIMIT ?
 """
 
 
 TOTALS = """count(*), coalesce(sum(input_tokens), 0), coalesce(sum(cached_tokens), 0),
   coalesce(sum(output_tokens), 0), coalesce(sum(cost), 0),
-  coalesce(sum(cost IS NULL AND status <> 'started'), 0), coalesce(sum(status = 'started'), 0),
+  count(*) FILTER (WHERE cost IS NULL AND status <> 'started'),
+  count(*) FILTER (WHERE status = 'started'),
   coalesce(max(model), '')"""
 """The columns of `CallTotals`: whoever sums up calls does it by these."""
 _OF_RUN = f"SELECT {TOTALS} FROM calls WHERE run_id = ?"  # noqa: S608
@@ -72,7 +75,7 @@ class Hold(NamedTuple):
 
 
 def insert(
-    connection: sqlite3.Connection,
+    connection: Connection,
     start: CallStart,
     owner: str,
     *,
@@ -90,7 +93,7 @@ def insert(
 
 
 def finish(
-    connection: sqlite3.Connection, call_id: str, end: CallEnd, held: Hold, replays_for: float
+    connection: Connection, call_id: str, end: CallEnd, held: Hold, replays_for: float
 ) -> bool:
     """Record the end of a call that is in flight and holds so much; False: there is none."""
     prices = None if end.prices is None else _text(end.prices)
@@ -125,21 +128,21 @@ def _storable(value: object) -> object:
     return joined(str(value))[:_LONGEST]
 
 
-def totals(connection: sqlite3.Connection, run_id: str) -> CallTotals:
+def totals(connection: Connection, run_id: str) -> CallTotals:
     """What all calls of a run came to."""
     return CallTotals(*connection.execute(_OF_RUN, (run_id,)).fetchone())
 
 
-def totals_by_step(connection: sqlite3.Connection, run_id: str) -> dict[str, CallTotals]:
+def totals_by_step(connection: Connection, run_id: str) -> dict[str, CallTotals]:
     """The same for each step of a run, by its key."""
     return {key: CallTotals(*sums) for key, *sums in connection.execute(_BY_STEP, (run_id,))}
 
 
-def lose(connection: sqlite3.Connection, call_id: str, usd: int, tokens: int) -> None:
+def lose(connection: Connection, call_id: str, usd: int, tokens: int) -> None:
     connection.execute(_LOSE, (time.time(), usd, tokens, call_id))
 
 
-def held(connection: sqlite3.Connection, call_id: str) -> Hold | None:
+def held(connection: Connection, call_id: str) -> Hold | None:
     """What a call in flight holds; None once it has ended."""
     row = connection.execute(
         "SELECT scopes, held_usd, held_tokens FROM calls WHERE id = ? AND status = 'started'",
@@ -148,13 +151,13 @@ def held(connection: sqlite3.Connection, call_id: str) -> Hold | None:
     return None if row is None else Hold(json_text.load(row[0]), row[1], row[2])
 
 
-def set_hold(connection: sqlite3.Connection, call_id: str, usd: int, tokens: int) -> None:
+def set_hold(connection: Connection, call_id: str, usd: int, tokens: int) -> None:
     connection.execute(
         "UPDATE calls SET held_usd = ?, held_tokens = ? WHERE id = ?", (usd, tokens, call_id)
     )
 
 
-def in_flight(connection: sqlite3.Connection, owner: str) -> list[tuple[str, list[str], int, int]]:
+def in_flight(connection: Connection, owner: str) -> list[tuple[str, list[str], int, int]]:
     rows = connection.execute(
         "SELECT id, scopes, held_usd, held_tokens FROM calls"
         " WHERE owner = ? AND status = 'started'",
@@ -163,7 +166,7 @@ def in_flight(connection: sqlite3.Connection, owner: str) -> list[tuple[str, lis
     return [(row[0], json_text.load(row[1]), row[2], row[3]) for row in rows]
 
 
-def by_key(connection: sqlite3.Connection, start: CallStart) -> Call | None:
+def by_key(connection: Connection, start: CallStart) -> Call | None:
     """The live call with this key; raises CallMismatch if it asked for something else."""
     call = _one(connection, _BY_KEY, (start.key,))
     if call is not None and call.start.request_hash != start.request_hash:
@@ -174,26 +177,26 @@ def by_key(connection: sqlite3.Connection, start: CallStart) -> Call | None:
     return call
 
 
-def by_id(connection: sqlite3.Connection, call_id: str) -> Call | None:
+def by_id(connection: Connection, call_id: str) -> Call | None:
     return _one(connection, "SELECT * FROM calls WHERE id = ?", (call_id,))
 
 
 def latest(
-    connection: sqlite3.Connection, run_id: str | None, status: str | None, limit: int
+    connection: Connection, run_id: str | None, status: str | None, limit: int
 ) -> list[Call]:
     cursor = connection.execute(_LATEST, (run_id, run_id, status, status, limit))
     names = [column[0] for column in cursor.description]
     return [_call(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
 
 
-def replay(connection: sqlite3.Connection, call_id: str) -> bytes | None:
+def replay(connection: Connection, call_id: str) -> bytes | None:
     row = connection.execute(
         "SELECT sealed FROM call_replays WHERE call_id = ?", (call_id,)
     ).fetchone()
     return None if row is None else row[0]
 
 
-def release(connection: sqlite3.Connection, call_id: str) -> tuple[list[str], int, int]:
+def release(connection: Connection, call_id: str) -> tuple[list[str], int, int]:
     """Let an ended call count nothing any more; returns what it counted, and where."""
     row = connection.execute(
         "SELECT scopes, charge, charge_tokens FROM calls WHERE id = ?", (call_id,)
@@ -204,11 +207,11 @@ def release(connection: sqlite3.Connection, call_id: str) -> tuple[list[str], in
     return json_text.load(row[0]), row[1], row[2]
 
 
-def drop_key(connection: sqlite3.Connection, call_id: str) -> None:
+def drop_key(connection: Connection, call_id: str) -> None:
     connection.execute("UPDATE calls SET key = NULL WHERE id = ?", (call_id,))
 
 
-def prune(connection: sqlite3.Connection) -> None:
+def prune(connection: Connection) -> None:
     """Drop replies that are no longer kept, with their claim to the key."""
     now = time.time()
     connection.execute(
@@ -241,22 +244,22 @@ def kept(connection: sqlite3.Connection, name: str) -> bytes | None:
     return None if row is None else row[0]
 
 
-def add_owner(connection: sqlite3.Connection, owner: str) -> None:
+def add_owner(connection: Connection, owner: str) -> None:
     connection.execute(
         "INSERT INTO call_owners (id, pid, started_at) VALUES (?, ?, ?)",
         (owner, os.getpid(), time.time()),
     )
 
 
-def owners(connection: sqlite3.Connection) -> list[str]:
+def owners(connection: Connection) -> list[str]:
     return [row[0] for row in connection.execute("SELECT id FROM call_owners").fetchall()]
 
 
-def remove_owner(connection: sqlite3.Connection, owner: str) -> None:
+def remove_owner(connection: Connection, owner: str) -> None:
     connection.execute("DELETE FROM call_owners WHERE id = ?", (owner,))
 
 
-def remove_idle_owner(connection: sqlite3.Connection, owner: str) -> None:
+def remove_idle_owner(connection: Connection, owner: str) -> None:
     """Sign off; calls still in flight keep the name, so that they are found and settled."""
     connection.execute(
         "DELETE FROM call_owners WHERE id = ? AND NOT EXISTS"
@@ -269,7 +272,7 @@ def _text(data: object) -> str:
     return json_text.dump(data).decode()
 
 
-def _one(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -> Call | None:
+def _one(connection: Connection, sql: str, values: tuple[Any, ...]) -> Call | None:
     cursor = connection.execute(sql, values)
     row = cursor.fetchone()
     if row is None:
@@ -325,7 +328,7 @@ def _attempt(found: dict[str, Any]) -> ProviderAttempt:
 _KEY_COLUMNS = "id, name, hash, created_at, expires_at, revoked_at, models, run_id, tags"
 
 
-def add_key(connection: sqlite3.Connection, key: VirtualKey) -> None:
+def add_key(connection: Connection, key: VirtualKey) -> None:
     connection.execute(
         f"INSERT INTO virtual_keys ({_KEY_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
         (key.id, key.name, key.hash, key.created_at, key.expires_at, key.revoked_at,
@@ -333,7 +336,7 @@ def add_key(connection: sqlite3.Connection, key: VirtualKey) -> None:
     )  # fmt: skip
 
 
-def find_key(connection: sqlite3.Connection, hash: str) -> VirtualKey | None:
+def find_key(connection: Connection, hash: str) -> VirtualKey | None:
     row = connection.execute(
         f"SELECT {_KEY_COLUMNS} FROM virtual_keys WHERE hash = ?",  # noqa: S608
         (hash,),
@@ -341,14 +344,14 @@ def find_key(connection: sqlite3.Connection, hash: str) -> VirtualKey | None:
     return None if row is None else _key(row)
 
 
-def every_key(connection: sqlite3.Connection) -> list[VirtualKey]:
+def every_key(connection: Connection) -> list[VirtualKey]:
     rows = connection.execute(
         f"SELECT {_KEY_COLUMNS} FROM virtual_keys ORDER BY created_at"  # noqa: S608
     ).fetchall()
     return [_key(row) for row in rows]
 
 
-def revoke_key(connection: sqlite3.Connection, id: str, at: float) -> bool:
+def revoke_key(connection: Connection, id: str, at: float) -> bool:
     cursor = connection.execute(
         "UPDATE virtual_keys SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (at, id)
     )

@@ -15,13 +15,13 @@ as a full one.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections import deque
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from holdfast.errors import BudgetExceeded
 from holdfast.records.calls import Spend, SpendLimit
+from holdfast.store.connection import Connection
 from holdfast.store.ledger import Rate
 
 NANO = Decimal(1_000_000_000)
@@ -30,8 +30,8 @@ _MAX_DEPTH = 64
 _IN_USE = "SELECT EXISTS (SELECT 1 FROM spend_parents), EXISTS (SELECT 1 FROM spend_limits)"
 _HOLD = """
 INSERT INTO spend (scope, held_usd, held_tokens) VALUES (?, ?, ?)
-ON CONFLICT (scope) DO UPDATE SET held_usd = held_usd + excluded.held_usd,
-  held_tokens = held_tokens + excluded.held_tokens
+ON CONFLICT (scope) DO UPDATE SET held_usd = spend.held_usd + excluded.held_usd,
+  held_tokens = spend.held_tokens + excluded.held_tokens
 """
 _SETTLE = """
 UPDATE spend SET held_usd = held_usd - ?, held_tokens = held_tokens - ?,
@@ -40,14 +40,14 @@ WHERE scope = ?
 """
 
 
-def in_use(connection: sqlite3.Connection) -> tuple[bool, bool]:
+def in_use(connection: Connection) -> tuple[bool, bool]:
     """Whether any scope is part of another, and whether any has a stored limit: one question
     instead of two for each scope, where, as mostly, neither is so."""
     row = connection.execute(_IN_USE).fetchone()
     return bool(row[0]), bool(row[1])
 
 
-def with_parents(connection: sqlite3.Connection, scopes: Sequence[str]) -> list[str]:
+def with_parents(connection: Connection, scopes: Sequence[str]) -> list[str]:
     """The scopes and all they are part of, each once."""
     every = list(dict.fromkeys(scopes))
     for scope in every:  # grows while we walk it
@@ -62,7 +62,7 @@ def with_parents(connection: sqlite3.Connection, scopes: Sequence[str]) -> list[
 
 
 def merged_limits(
-    connection: sqlite3.Connection, scopes: Sequence[str], given: Sequence[SpendLimit]
+    connection: Connection, scopes: Sequence[str], given: Sequence[SpendLimit]
 ) -> list[SpendLimit]:
     """The limits on these scopes, configured and stored; the tighter one counts."""
     found: dict[str, SpendLimit] = {}
@@ -87,7 +87,7 @@ def _tighter(one: SpendLimit | None, other: SpendLimit) -> SpendLimit:
 
 
 def fits(
-    connection: sqlite3.Connection, limits: Sequence[SpendLimit], usd: int | None, tokens: int
+    connection: Connection, limits: Sequence[SpendLimit], usd: int | None, tokens: int
 ) -> bool:
     """Whether a call of this worst case fits into every limit."""
     try:
@@ -98,7 +98,7 @@ def fits(
 
 
 def check(
-    connection: sqlite3.Connection,
+    connection: Connection,
     limits: Sequence[SpendLimit],
     usd: int | None,
     tokens: int,
@@ -128,13 +128,13 @@ def check(
             )
 
 
-def hold(connection: sqlite3.Connection, scopes: Sequence[str], usd: int, tokens: int) -> None:
+def hold(connection: Connection, scopes: Sequence[str], usd: int, tokens: int) -> None:
     for scope in scopes:
         connection.execute(_HOLD, (scope, usd, tokens))
 
 
 def settle(
-    connection: sqlite3.Connection,
+    connection: Connection,
     scopes: Sequence[str],
     held: tuple[int, int],
     spent: tuple[int, int],
@@ -144,7 +144,7 @@ def settle(
         connection.execute(_SETTLE, (*held, *spent, scope))
 
 
-def read(connection: sqlite3.Connection, scope: str) -> Spend:
+def read(connection: Connection, scope: str) -> Spend:
     row = connection.execute(
         "SELECT usd, tokens, calls, held_usd, held_tokens FROM spend WHERE scope = ?", (scope,)
     ).fetchone()
@@ -155,7 +155,7 @@ def read(connection: sqlite3.Connection, scope: str) -> Spend:
     return Spend(scope, limit=found) if row is None else Spend(scope, *row, limit=found)
 
 
-def set_limit(connection: sqlite3.Connection, limit: SpendLimit) -> None:
+def set_limit(connection: Connection, limit: SpendLimit) -> None:
     if limit.usd is None and limit.tokens is None:
         connection.execute("DELETE FROM spend_limits WHERE scope = ?", (limit.scope,))
         return
@@ -166,7 +166,7 @@ def set_limit(connection: sqlite3.Connection, limit: SpendLimit) -> None:
     )
 
 
-def link(connection: sqlite3.Connection, child: str, parent: str) -> None:
+def link(connection: Connection, child: str, parent: str) -> None:
     connection.execute(
         "INSERT INTO spend_parents (child, parent) VALUES (?, ?)"
         " ON CONFLICT (child) DO UPDATE SET parent = excluded.parent",
@@ -203,7 +203,7 @@ _FIRST = "SELECT min(number) FROM spend_queue WHERE scope = ?"
 _JOIN = "INSERT INTO spend_queue (scope, number, call_id, owner) VALUES (?, ?, ?, ?)"
 
 
-def is_turn(connection: sqlite3.Connection, scopes: Iterable[str], number: int | None) -> bool:
+def is_turn(connection: Connection, scopes: Iterable[str], number: int | None) -> bool:
     """Whether nobody waits on these scopes before `number`; None: is not in line yet."""
     for scope in scopes:
         first = connection.execute(_FIRST, (scope,)).fetchone()[0]
@@ -212,20 +212,18 @@ def is_turn(connection: sqlite3.Connection, scopes: Iterable[str], number: int |
     return True
 
 
-def join_queue(
-    connection: sqlite3.Connection, scopes: Iterable[str], call_id: str, owner: str
-) -> int:
+def join_queue(connection: Connection, scopes: Iterable[str], call_id: str, owner: str) -> int:
     """Stand in line at the end; returns the place's number."""
     row = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM spend_queue").fetchone()
     connection.executemany(_JOIN, [(scope, row[0], call_id, owner) for scope in scopes])
     return row[0]
 
 
-def leave_queue(connection: sqlite3.Connection, call_id: str) -> None:
+def leave_queue(connection: Connection, call_id: str) -> None:
     connection.execute("DELETE FROM spend_queue WHERE call_id = ?", (call_id,))
 
 
-def leave_all_queue(connection: sqlite3.Connection, owner: str) -> None:
+def leave_all_queue(connection: Connection, owner: str) -> None:
     """Take everyone of a process that is gone out of the line."""
     connection.execute("DELETE FROM spend_queue WHERE owner = ?", (owner,))
 
@@ -300,7 +298,7 @@ def rate_taken(level: float, seconds: float, rate: Rate) -> tuple[float, float]:
     return level, max(0.0, -level * MINUTE / size)
 
 
-def take_rates(connection: sqlite3.Connection, rates: Sequence[Rate], now: float) -> float:
+def take_rates(connection: Connection, rates: Sequence[Rate], now: float) -> float:
     """Take from every bucket; returns the longest wait."""
     longest = 0.0
     for rate in rates:
@@ -311,12 +309,12 @@ def take_rates(connection: sqlite3.Connection, rates: Sequence[Rate], now: float
     return longest
 
 
-def give_back_rates(connection: sqlite3.Connection, rates: Sequence[Rate], now: float) -> None:
+def give_back_rates(connection: Connection, rates: Sequence[Rate], now: float) -> None:
     for rate in rates:
         level, at = _read_rate(connection, rate, now)
         connection.execute(_SET_RATE, (rate.name, min(rate.per_minute, level + rate.amount), at))
 
 
-def _read_rate(connection: sqlite3.Connection, rate: Rate, now: float) -> tuple[float, float]:
+def _read_rate(connection: Connection, rate: Rate, now: float) -> tuple[float, float]:
     row = connection.execute("SELECT level, at FROM rates WHERE name = ?", (rate.name,)).fetchone()
     return (float(rate.per_minute), now) if row is None else row

@@ -13,25 +13,30 @@ from __future__ import annotations
 
 import heapq
 import json
-import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
 from holdfast.errors import CorruptEvent
 from holdfast.records import RUN_ENDS, Event, Message
 from holdfast.store.base import END_OF, Mail
+from holdfast.store.connection import Connection
 from holdfast.store.sqlite import events, queries
 from holdfast.store.sqlite.database import Transaction
 
 AFTER_A_REFUSAL: Final = 16
 """Messages on offer once a wait has refused one: its predicate may be looking for a rare one."""
 
+INSERT_MESSAGE = """
+INSERT INTO messages (event_id, name, run_id, payload, at) VALUES (?, ?, ?, ?, ?) RETURNING id
+"""
 INSERT_MAIL = "INSERT INTO inbox (run_id, kind, key, message, ref) VALUES (?, ?, ?, ?, ?)"
 WAKE = """
 UPDATE runs SET due_at = ? WHERE id = ? AND owner IS NULL AND status = 'waiting'
 """
 OPEN = """
-INSERT OR REPLACE INTO waits (run_id, key, name, lane, match) VALUES (?, ?, ?, ?, ?)
+INSERT INTO waits (run_id, key, name, lane, match) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (run_id, key) DO UPDATE SET name = excluded.name, lane = excluded.lane,
+  match = excluded.match, first_offer = NULL, last_offer = NULL
 """
 CLOSE = "DELETE FROM waits WHERE run_id = ? AND key = ? RETURNING name, match, first_offer"
 WAITS_OF_RUN = """
@@ -52,14 +57,18 @@ SELECT coalesce(
   (SELECT message FROM taken WHERE run_id = runs.id AND name = ? AND match = ?), first_message - 1)
 FROM runs WHERE id = ?
 """
-TAKEN = "INSERT OR REPLACE INTO taken VALUES (?, ?, ?, ?)"
+TAKEN = """
+INSERT INTO taken (run_id, name, match, message) VALUES (?, ?, ?, ?)
+ON CONFLICT (run_id, name, match) DO UPDATE SET message = excluded.message
+"""
 # Sent to one run, or to all: two places in the index.
 LATER_MESSAGES = """
 SELECT m.id, m.payload FROM messages m
-WHERE m.name = ? AND m.run_id IS ? AND m.id > ?
-  AND NOT EXISTS (SELECT 1 FROM receipts WHERE run_id = ? AND message = m.id)
+WHERE m.name = :name AND m.run_id = :run AND m.id > :after
+  AND NOT EXISTS (SELECT 1 FROM receipts WHERE run_id = :run AND message = m.id)
 ORDER BY m.id
 """
+LATER_MESSAGES_TO_ALL = LATER_MESSAGES.replace("m.run_id = :run", "m.run_id IS NULL")
 LISTENING = "SELECT workflow, match FROM subscriptions WHERE event = ?"
 REFUSE = "DELETE FROM inbox WHERE id = ? RETURNING run_id, key, kind"
 OUT_OF_OFFERS = """
@@ -106,7 +115,9 @@ def _offer(
     """Offer a wait the next messages it fits. If there is none: the last one that was seen."""
     found: list[int] = []
     seen: int | None = None
-    streams = [tx.execute(LATER_MESSAGES, (name, to, after, run_id)) for to in (run_id, None)]
+    which = {"name": name, "run": run_id, "after": after}
+    both = (LATER_MESSAGES, LATER_MESSAGES_TO_ALL)
+    streams = [tx.connection.execute(sql, which) for sql in both]
     for message, payload in heapq.merge(*streams, key=_place):
         seen = message
         if fits(match, json.loads(payload)):
@@ -133,7 +144,7 @@ def close_wait(tx: Transaction, run_id: str, key: str, message: int | None) -> N
     tx.execute("DELETE FROM inbox WHERE run_id = ? AND key = ?", (run_id, key))
     if message is None:
         return
-    tx.execute("INSERT OR IGNORE INTO receipts VALUES (?, ?)", (run_id, message))
+    tx.execute("INSERT INTO receipts VALUES (?, ?) ON CONFLICT DO NOTHING", (run_id, message))
     for name, match, first_offer in closed:
         if first_offer == message:  # it passed over none
             tx.execute(TAKEN, (run_id, name, match, message))
@@ -147,8 +158,7 @@ def send(
         return False
     if run_id is not None:
         run_id = queries.newest(tx.connection, run_id)
-    insert = "INSERT INTO messages (event_id, name, run_id, payload, at) VALUES (?, ?, ?, ?, ?)"
-    message = tx.execute(insert, (event_id, name, run_id, payload, at)).lastrowid
+    (message,) = tx.execute(INSERT_MESSAGE, (event_id, name, run_id, payload, at)).fetchone()
     body = json.loads(payload)
     for waiting, key, match, has_offers in _waits_for(tx, name, run_id, body):
         # One that has others on offer comes to this one when it has refused those.
@@ -215,7 +225,7 @@ def _post(
     tx.mail.add(run_id)
 
 
-def mail(connection: sqlite3.Connection, worker_id: str) -> list[Mail]:
+def mail(connection: Connection, worker_id: str) -> list[Mail]:
     """What lies in the inboxes of the runs a worker owns, oldest first."""
     found: list[Mail] = []
     for mail_id, run_id, kind, key, ref, *m in connection.execute(MAIL_OF_WORKER, (worker_id,)):
@@ -225,9 +235,7 @@ def mail(connection: sqlite3.Connection, worker_id: str) -> list[Mail]:
     return found
 
 
-def _end_of(
-    connection: sqlite3.Connection, run_id: str
-) -> tuple[Event | None, CorruptEvent | None]:
+def _end_of(connection: Connection, run_id: str) -> tuple[Event | None, CorruptEvent | None]:
     """How a run has ended; nothing if it has been retried since. Damage concerns one reader."""
     if connection.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is None:
         return None, CorruptEvent(

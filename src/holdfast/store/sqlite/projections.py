@@ -329,9 +329,15 @@ def _stream_written(tx: Transaction, event: Event) -> None:
     write_chunk(tx, event.run_id, event.facts["stream"], event.value or b"", event.at, "", 1)
 
 
+PUBLISH = """
+INSERT INTO published (run_id, name, value, at) VALUES (?, ?, ?, ?)
+ON CONFLICT (run_id, name) DO UPDATE SET value = excluded.value, at = excluded.at
+"""
+
+
 def _published(tx: Transaction, event: Event) -> None:
     row = (event.run_id, event.facts["name"], event.value, event.at)
-    tx.execute("INSERT OR REPLACE INTO published VALUES (?, ?, ?, ?)", row)
+    tx.execute(PUBLISH, row)
 
 
 def republish(tx: Transaction, history: Sequence[Event]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.records import Chunk, Run, Worker
 from holdfast.records.live import Published
 from holdfast.store.base import Page, RunFilter
+from holdfast.store.connection import Connection
 
 COLUMNS = """
 SELECT r.id, r.workflow, r.version, r.status, r.created_at, r.key, r.parent_id, r.forked_from,
@@ -46,13 +46,13 @@ WHERE run_id = ? AND stream = ? AND idx >= ? ORDER BY idx LIMIT ?
 LAST_LOG = "SELECT coalesce(max(log), 0) FROM events"
 
 
-def get(connection: sqlite3.Connection, run_id: str) -> Run | None:
+def get(connection: Connection, run_id: str) -> Run | None:
     """One run, or None."""
     row = connection.execute(GET, (run_id,)).fetchone()
     return _run(connection, row) if row is not None else None
 
 
-def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Run:
+def _run(connection: Connection, row: tuple[Any, ...]) -> Run:
     found = connection.execute(ATTRIBUTES, (row[0],)).fetchall()
     *fields, continued_from, continued_as, timeout, deadline = row
     return Run(
@@ -65,15 +65,13 @@ def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Run:
     )
 
 
-def newest(connection: sqlite3.Connection, run_id: str) -> str:
+def newest(connection: Connection, run_id: str) -> str:
     """The run that this one has gone on as by now; itself, if it has not."""
     found = connection.execute(NEWEST, (run_id,)).fetchone()
     return run_id if found is None else str(found[0])
 
 
-def list_runs(
-    connection: sqlite3.Connection, where: RunFilter, limit: int, cursor: str | None
-) -> Page:
+def list_runs(connection: Connection, where: RunFilter, limit: int, cursor: str | None) -> Page:
     """A page of runs, newest first (ids sort by time); `cursor` is where the last one ended."""
     if not 1 <= limit <= 1000:
         raise UsageError(f"a page of {limit} runs is not possible", hint="ask for 1 to 1000")
@@ -122,25 +120,23 @@ def _literally(text: str) -> str:
     return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
 
 
-def workers(connection: sqlite3.Connection) -> list[Worker]:
+def workers(connection: Connection) -> list[Worker]:
     """Every worker that has a lease, and how many runs it holds."""
     return [Worker(*row) for row in connection.execute(WORKERS)]
 
 
-def published(connection: sqlite3.Connection, run_id: str) -> list[Published]:
+def published(connection: Connection, run_id: str) -> list[Published]:
     """The last value of each name that a run has published, by name."""
     return [Published(*row) for row in connection.execute(PUBLISHED, (run_id,))]
 
 
-def chunks(
-    connection: sqlite3.Connection, run_id: str, stream: str, start: int, limit: int
-) -> list[Chunk]:
+def chunks(connection: Connection, run_id: str, stream: str, start: int, limit: int) -> list[Chunk]:
     """Pieces of a stream, from an index on."""
     rows = connection.execute(CHUNKS, (run_id, stream, start, limit))
     return [Chunk(*row) for row in rows]
 
 
-def last_log(connection: sqlite3.Connection) -> int:
+def last_log(connection: Connection) -> int:
     """Where the log of all runs ends: live views go on from there."""
     return int(connection.execute(LAST_LOG).fetchone()[0])
 

@@ -41,7 +41,8 @@ from holdfast.store.sqlite.database import Transaction
 LIMITS = "SELECT run_limit, lane, lane_limit FROM runs WHERE id = ?"
 REQUESTED = "SELECT 1 FROM inbox WHERE run_id = ? AND kind = ? LIMIT 1"
 NOT_BEGUN = """
-UPDATE runs SET begun_at = NULL, admitted = (run_limit IS NULL AND lane_limit IS NULL)
+UPDATE runs SET begun_at = NULL,
+  admitted = CASE WHEN run_limit IS NULL AND lane_limit IS NULL THEN 1 ELSE 0 END
 WHERE id = ?
 """
 
@@ -196,7 +197,7 @@ def reopen(tx: Transaction, run_id: str, history: Sequence[Event]) -> None:
         facts: dict[str, Any] = event.facts
         if event.type == WEBHOOK_CREATED:
             row = (facts["token"], run_id, facts["name"])
-            tx.execute("INSERT OR IGNORE INTO webhooks VALUES (?, ?, ?)", row)
+            tx.execute("INSERT INTO webhooks VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
         elif event.key in closed:
             continue
         elif event.type == WAIT_CREATED:

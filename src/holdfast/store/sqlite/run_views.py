@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
 from holdfast.ids import new_id
 from holdfast.records import COMMANDS, COMPLETIONS, STEP_CANCELLED, STEP_RETRYING, Run
+from holdfast.store.connection import Connection
 from holdfast.store.inspection import COUNTED, Doing, RunPage, RunQuery, RunRow
 from holdfast.store.sqlite import ledger_rows, queries
 from holdfast.store.sqlite.queries import last_log, marks
@@ -27,7 +27,7 @@ LEFT JOIN blobs b ON b.run_id = e.run_id AND b.hash = e.blob WHERE e.run_id = ? 
 LATEST = "SELECT type, key, at, meta FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT ?"
 COUNTS = "SELECT workflow, status, runs FROM run_counts WHERE runs > 0"
 NTH_BELOW = "SELECT id FROM runs WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?"
-IN_SPAN = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE created_at >= ? LIMIT ?)"
+IN_SPAN = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE created_at >= ? LIMIT ?) AS found"
 FOUND_IN = """(r.id LIKE ? ESCAPE '\\' OR r.workflow LIKE ? ESCAPE '\\' OR r.key LIKE ? ESCAPE '\\'
  OR r.error LIKE ? ESCAPE '\\' OR EXISTS
  (SELECT 1 FROM attributes s WHERE s.run_id = r.id AND s.value LIKE ? ESCAPE '\\'))"""
@@ -35,7 +35,7 @@ LAST_ID = "run_~"
 
 
 def run_page(
-    connection: sqlite3.Connection,
+    connection: Connection,
     which: RunQuery,
     limit: int,
     below: str | None = None,
@@ -65,7 +65,7 @@ def run_page(
     )
 
 
-def counts(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
+def counts(connection: Connection) -> dict[str, dict[str, int]]:
     """How many runs there are, by workflow and status."""
     found: dict[str, dict[str, int]] = {}
     for workflow, status, number in connection.execute(COUNTS):
@@ -73,20 +73,20 @@ def counts(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
     return found
 
 
-def run_row(connection: sqlite3.Connection, run: Run) -> RunRow:
+def run_row(connection: Connection, run: Run) -> RunRow:
     """A run with what the list says of it."""
     doing = None if run.ended else doing_now(connection, run.id)
     totals = ledger_rows.totals(connection, run.id)
     return RunRow(run, run_input(connection, run.id), doing, totals)
 
 
-def run_input(connection: sqlite3.Connection, run_id: str) -> bytes:
+def run_input(connection: Connection, run_id: str) -> bytes:
     """The beginning of what a run was given."""
     head = connection.execute(INPUT, (run_id,)).fetchone()
     return (head and head[0]) or b""
 
 
-def doing_now(connection: sqlite3.Connection, run_id: str) -> Doing | None:
+def doing_now(connection: Connection, run_id: str) -> Doing | None:
     """What a run has begun last and not ended, as far as its latest events tell."""
     closed: set[str] = set()
     retries: dict[str, int] = {}
@@ -104,12 +104,12 @@ def doing_now(connection: sqlite3.Connection, run_id: str) -> Doing | None:
 _TAKES_TIME = frozenset({"step.started", "timer.set", "wait.created", "child.started"})
 
 
-def matching(connection: sqlite3.Connection, which: RunQuery, limit: int) -> list[str]:
+def matching(connection: Connection, which: RunQuery, limit: int) -> list[str]:
     """Ids of the runs that fit, newest first."""
     return _ids(connection, which, limit, None, None, _bottom(connection, which, None))
 
 
-def _bottom(connection: sqlite3.Connection, which: RunQuery, below: str | None) -> str | None:
+def _bottom(connection: Connection, which: RunQuery, below: str | None) -> str | None:
     """The oldest run that a search looks at, if there are more."""
     if not which.search:
         return None
@@ -117,7 +117,7 @@ def _bottom(connection: sqlite3.Connection, which: RunQuery, below: str | None) 
     return None if row is None else str(row[0])
 
 
-def _found(connection: sqlite3.Connection, which: RunQuery) -> int | None:
+def _found(connection: Connection, which: RunQuery) -> int | None:
     if which.search:
         return None
     if which.is_plain:
@@ -133,7 +133,7 @@ def _found(connection: sqlite3.Connection, which: RunQuery) -> int | None:
 
 
 def _ids(
-    connection: sqlite3.Connection,
+    connection: Connection,
     which: RunQuery,
     limit: int,
     below: str | None,
@@ -182,7 +182,7 @@ def _ids(
     return [row[0] for row in connection.execute(sql, (*values, limit))]
 
 
-def _source(connection: sqlite3.Connection, which: RunQuery) -> str:
+def _source(connection: Connection, which: RunQuery) -> str:
     """The table, by the index that bounds the walk best."""
     if which.since is not None:
         found = connection.execute(IN_SPAN, (which.since, NARROW + 1)).fetchone()[0]
@@ -199,7 +199,7 @@ def _source(connection: sqlite3.Connection, which: RunQuery) -> str:
     return "runs r"
 
 
-def _runs(connection: sqlite3.Connection, ids: Sequence[str]) -> list[Run]:
+def _runs(connection: Connection, ids: Sequence[str]) -> list[Run]:
     found = [queries.get(connection, id) for id in ids]
     return [run for run in found if run is not None]
 

@@ -6,10 +6,10 @@ whoever writes meanwhile waits for a moment only. The file does not shrink: its 
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from pathlib import Path
 
+from holdfast.store.connection import Connection
 from holdfast.store.sandboxes import Dropped
 from holdfast.store.sqlite.database import Database
 
@@ -33,8 +33,12 @@ DELETE FROM egress WHERE id IN (
 
 def prune_store(path: Path, keep: float, *, most: int = AT_ONCE) -> Dropped:
     """Drop from the store at `path` what ended more than `keep` seconds ago."""
+    return prune(Database.open(path), keep, most=most)
+
+
+def prune(database: Database, keep: float, *, most: int = AT_ONCE) -> Dropped:
+    """The same of a database, which is closed then."""
     before, whole = time.time() - keep, Dropped()
-    database = Database.open(path)
     try:
         while True:
             some = database.write(lambda tx: drop(tx.connection, before, most=most)).result()
@@ -45,7 +49,7 @@ def prune_store(path: Path, keep: float, *, most: int = AT_ONCE) -> Dropped:
         database.close()
 
 
-def drop(connection: sqlite3.Connection, before: float, *, most: int = AT_ONCE) -> Dropped:
+def drop(connection: Connection, before: float, *, most: int = AT_ONCE) -> Dropped:
     """Drop at most so many of each that ended before this moment; of sandboxes all they have."""
     which = {"before": before, "most": most}
     ids = connection.execute(_SANDBOXES, which).fetchall()

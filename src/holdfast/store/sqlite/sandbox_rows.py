@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.errors import UsageError
 from holdfast.records.sandboxes import PROCESS_DIED, CommandRecord, EgressRecord, SandboxRecord
+from holdfast.store.connection import Connection
 from holdfast.store.sandboxes import CommandPage, EgressPage, SandboxFilter, SandboxPage
 
 KEPT_ARGUMENTS = 64 * 1024
@@ -64,7 +64,7 @@ UNION SELECT owner FROM commands WHERE ended_at IS NULL
 # ------------------------------------------------------------------------------ writing
 
 
-def add_sandbox(connection: sqlite3.Connection, owner: str, record: SandboxRecord) -> None:
+def add_sandbox(connection: Connection, owner: str, record: SandboxRecord) -> None:
     r = record
     connection.execute(
         _ADD_SANDBOX,
@@ -74,7 +74,7 @@ def add_sandbox(connection: sqlite3.Connection, owner: str, record: SandboxRecor
     )  # fmt: skip
 
 
-def stop_sandbox(connection: sqlite3.Connection, record: SandboxRecord) -> None:
+def stop_sandbox(connection: Connection, record: SandboxRecord) -> None:
     connection.execute(
         _STOP_SANDBOX,
         (_seconds(record.stopped_at), record.stopped_because, record.cpu_seconds,
@@ -82,7 +82,7 @@ def stop_sandbox(connection: sqlite3.Connection, record: SandboxRecord) -> None:
     )  # fmt: skip
 
 
-def add_command(connection: sqlite3.Connection, owner: str, record: CommandRecord) -> None:
+def add_command(connection: Connection, owner: str, record: CommandRecord) -> None:
     r = record
     argv, cut = bounded(r.argv)
     connection.execute(
@@ -92,7 +92,7 @@ def add_command(connection: sqlite3.Connection, owner: str, record: CommandRecor
     )  # fmt: skip
 
 
-def end_command(connection: sqlite3.Connection, record: CommandRecord) -> None:
+def end_command(connection: Connection, record: CommandRecord) -> None:
     r = record
     connection.execute(
         _END_COMMAND,
@@ -102,7 +102,7 @@ def end_command(connection: sqlite3.Connection, record: CommandRecord) -> None:
     )  # fmt: skip
 
 
-def add_egress(connection: sqlite3.Connection, record: EgressRecord) -> None:
+def add_egress(connection: Connection, record: EgressRecord) -> None:
     r = record
     connection.execute(
         _ADD_EGRESS,
@@ -111,12 +111,12 @@ def add_egress(connection: sqlite3.Connection, record: EgressRecord) -> None:
     )  # fmt: skip
 
 
-def owners(connection: sqlite3.Connection) -> list[str]:
+def owners(connection: Connection) -> list[str]:
     """The processes that have something open."""
     return [row[0] for row in connection.execute(_OWNERS)]
 
 
-def close_all_of(connection: sqlite3.Connection, owner: str, at: float) -> None:
+def close_all_of(connection: Connection, owner: str, at: float) -> None:
     """The process is gone: what it had open has ended with it, found out at `at`."""
     connection.execute(
         "UPDATE sandboxes SET stopped_at = ?, stopped_because = ?"
@@ -147,14 +147,14 @@ def bounded(argv: Sequence[str]) -> tuple[list[str], int]:
 # ------------------------------------------------------------------------------ reading
 
 
-def sandbox(connection: sqlite3.Connection, id: str) -> SandboxRecord | None:
+def sandbox(connection: Connection, id: str) -> SandboxRecord | None:
     """One sandbox, or None."""
     row = connection.execute(_SANDBOX + "WHERE id = ?", (id,)).fetchone()
     return None if row is None else _sandbox(row)
 
 
 def sandboxes(
-    connection: sqlite3.Connection, where: SandboxFilter, limit: int, cursor: str | None
+    connection: Connection, where: SandboxFilter, limit: int, cursor: str | None
 ) -> SandboxPage:
     """A page of sandboxes, newest first; `cursor` is where the last one ended."""
     check_limit(limit)
@@ -175,14 +175,14 @@ def sandboxes(
     return SandboxPage(found, found[-1].id if len(rows) > limit else None)
 
 
-def command(connection: sqlite3.Connection, id: str) -> CommandRecord | None:
+def command(connection: Connection, id: str) -> CommandRecord | None:
     """One command, or None."""
     row = connection.execute(_COMMAND + "WHERE id = ?", (id,)).fetchone()
     return None if row is None else _command(row)
 
 
 def commands(
-    connection: sqlite3.Connection,
+    connection: Connection,
     sandbox_id: str | None,
     run_id: str | None,
     step_key: str | None,
@@ -205,7 +205,7 @@ def commands(
 
 
 def egress(
-    connection: sqlite3.Connection,
+    connection: Connection,
     sandbox_id: str | None,
     run_id: str | None,
     limit: int,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from holdfast.records.sandboxes import (
     MEANT_TO_FAIL,
     EgressRecord,
     SandboxRecord,
 )
+from holdfast.store.connection import Connection
 from holdfast.store.inspection import SandboxDetail, SandboxList, SandboxRow, StepWork
 from holdfast.store.sandboxes import SandboxFilter
 from holdfast.store.sqlite import sandbox_rows
@@ -16,13 +15,13 @@ from holdfast.store.sqlite.queries import last_log
 
 DONE = """
 SELECT count(*), coalesce(sum(stdout_bytes + stderr_bytes), 0),
-  coalesce(sum(ended IS NOT NULL AND
-    (ended <> 'exited' OR exit_code <> 0) <> (instr(argv, ?) > 0)), 0),
+  count(*) FILTER (WHERE ended IS NOT NULL AND
+    (ended <> 'exited' OR exit_code <> 0) <> (instr(argv, ?) > 0)),
   sum(cpu_seconds), max(peak_memory)
 FROM commands INDEXED BY commands_by_sandbox WHERE sandbox_id = ?
 """
 REACHED = """
-SELECT count(*), coalesce(sum(NOT allowed), 0) FROM egress INDEXED BY egress_by_sandbox
+SELECT count(*), count(*) FILTER (WHERE allowed = 0) FROM egress INDEXED BY egress_by_sandbox
 WHERE sandbox_id = ?
 """
 LIVE = "SELECT count(*) FROM sandboxes WHERE stopped_at IS NULL"
@@ -31,7 +30,7 @@ SHOWN = 200
 
 
 def sandbox_list(
-    connection: sqlite3.Connection, live: bool | None, limit: int, below: str | None
+    connection: Connection, live: bool | None, limit: int, below: str | None
 ) -> SandboxList:
     """A page of sandboxes, newest first."""
     page = sandbox_rows.sandboxes(connection, SandboxFilter(live=live), limit, below)
@@ -40,7 +39,7 @@ def sandbox_list(
     return SandboxList(rows, page.cursor, number, last_log(connection))
 
 
-def _row(connection: sqlite3.Connection, record: SandboxRecord) -> SandboxRow:
+def _row(connection: Connection, record: SandboxRecord) -> SandboxRow:
     commands, written, failed, cpu, peak = connection.execute(
         DONE, (f"/{MEANT_TO_FAIL}.", record.id)
     ).fetchone()
@@ -51,7 +50,7 @@ def _row(connection: sqlite3.Connection, record: SandboxRecord) -> SandboxRow:
 
 
 def sandbox_detail(
-    connection: sqlite3.Connection, id: str, limit: int, command: str | None, egress: int | None
+    connection: Connection, id: str, limit: int, command: str | None, egress: int | None
 ) -> SandboxDetail | None:
     """One sandbox, or None."""
     record = sandbox_rows.sandbox(connection, id)
@@ -69,7 +68,7 @@ def sandbox_detail(
     )
 
 
-def of_step(connection: sqlite3.Connection, run_id: str, step_key: str) -> StepWork:
+def of_step(connection: Connection, run_id: str, step_key: str) -> StepWork:
     """The commands of one step, the sandboxes they ran in, and what those were refused."""
     found = sandbox_rows.commands(connection, None, run_id, step_key, SHOWN, None).commands
     made = sandbox_rows.sandboxes(connection, SandboxFilter(run_id=run_id), SHOWN, None).sandboxes

@@ -19,10 +19,17 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
+from holdfast.store.connection import Connection, DatabaseFault
 from holdfast.store.sandboxes import Dropped
 from holdfast.store.sqlite import sandbox_cleanup, sandbox_rows
 from holdfast.store.sqlite.database import Database, Transaction
-from holdfast.store.sqlite.process_locks import Owner, is_free, owners_folder
+from holdfast.store.sqlite.process_locks import (
+    FileOwner,
+    Owner,
+    OwnerFiles,
+    Owners,
+    owners_folder,
+)
 
 log = logging.getLogger("holdfast")
 
@@ -33,15 +40,21 @@ PRUNE_EVERY = 86_400.0
 MOST = 100_000
 """Records that may wait."""
 
-Write = Callable[[sqlite3.Connection, str], None]
+Write = Callable[[Connection, str], None]
 
 
-class SqliteSandboxWriter:
-    """One process's records of sandboxes, on their way to the store at `path`."""
+class SqlSandboxWriter:
+    """One process's records of sandboxes, on their way to a database."""
 
-    def __init__(self, path: Path, *, keep: float | None = None) -> None:
-        self.path = path
-        self._database = Database.open(path)
+    def __init__(
+        self,
+        database: Database,
+        owners: Owners,
+        make_owner: Callable[[], Owner],
+        *,
+        keep: float | None,
+    ) -> None:
+        self._database, self._owners, self._make_owner = database, owners, make_owner
         self._owner: Owner | None = None
         self._keep = keep
         self._prune_at = 0.0
@@ -77,9 +90,10 @@ class SqliteSandboxWriter:
         """Have something written, after all that was put before; usable from any thread."""
         with self._news:
             if self._closing:
-                raise StoreError(f"the records of sandboxes in {self.path} are closed")
+                raise StoreError(f"the records of sandboxes in {self._database.name} are closed")
             if len(self._waiting) + len(self._sent) >= MOST:
-                raise self._failure or StoreError(f"{self.path} can't be written fast enough")
+                name = self._database.name
+                raise self._failure or StoreError(f"{name} can't be written fast enough")
             self._waiting.append(write)
             if self._timer is None:
                 self._send()
@@ -182,9 +196,10 @@ class SqliteSandboxWriter:
 
     def _write_all(self, tx: Transaction) -> None:
         if self._owner is None:
-            self._owner = Owner(owners_folder(self.path))
+            self._owner = self._make_owner()
         if not self._swept:
-            close_dead(tx.connection, self.path)
+            self._owner.hold(tx.connection)
+            close_dead(tx.connection, self._owners)
         with self._news:
             # A batch that had to be begun again finds what it took before.
             self._sent, self._waiting = self._sent + self._waiting, []
@@ -193,24 +208,33 @@ class SqliteSandboxWriter:
             _write_one(tx.connection, write, self._owner.id)
 
 
-def _write_one(connection: sqlite3.Connection, write: Write, owner: str) -> None:
+def _write_one(connection: Connection, write: Write, owner: str) -> None:
     """Write a record; one that can never be written is left out, and said so."""
     try:
         write(connection, owner)
-    except sqlite3.OperationalError:
+    except (sqlite3.OperationalError, DatabaseFault):
         raise  # the file's fault, not the record's
     except Exception:
         log.exception("a record of a sandbox could not be written")
 
 
-def dead_owners(connection: sqlite3.Connection, path: Path) -> list[str]:
+def dead_owners(connection: Connection, owners: Owners) -> list[str]:
     """Processes that are gone and have left something open."""
-    folder = owners_folder(path)
-    return [owner for owner in sandbox_rows.owners(connection) if is_free(folder, owner)]
+    return [o for o in sandbox_rows.owners(connection) if owners.is_dead(connection, o)]
 
 
-def close_dead(connection: sqlite3.Connection, path: Path) -> None:
+def close_dead(connection: Connection, owners: Owners) -> None:
     """Close what processes left open that are gone."""
-    for owner in dead_owners(connection, path):
+    for owner in dead_owners(connection, owners):
         sandbox_rows.close_all_of(connection, owner, time.time())
-        (owners_folder(path) / owner).unlink(missing_ok=True)
+        owners.forget(connection, owner)
+
+
+class SqliteSandboxWriter(SqlSandboxWriter):
+    """One process's records of sandboxes, on their way to the store at `path`."""
+
+    def __init__(self, path: Path, *, keep: float | None = None) -> None:
+        folder = owners_folder(path)
+        super().__init__(
+            Database.open(path), OwnerFiles(folder), lambda: FileOwner(folder), keep=keep
+        )

@@ -8,12 +8,12 @@ Writing is `sandbox_writer`'s.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
+from holdfast.store.connection import Connection
 from holdfast.store.sandboxes import (
     PAGE,
     CommandPage,
@@ -23,17 +23,17 @@ from holdfast.store.sandboxes import (
 )
 from holdfast.store.sqlite import sandbox_rows
 from holdfast.store.sqlite.database import Database, nothing
+from holdfast.store.sqlite.process_locks import OwnerFiles, Owners, owners_folder
 from holdfast.store.sqlite.sandbox_writer import close_dead, dead_owners
 
 T = TypeVar("T")
 
 
-class SqliteSandboxRecords:
-    """Questions about the sandboxes in the store at `path`; close it when done."""
+class SqlSandboxRecords:
+    """Questions about the sandboxes in a database; close it when done."""
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
-        self._database = Database.open(self.path)
+    def __init__(self, database: Database, owners: Owners) -> None:
+        self._database, self._owners = database, owners
         self._ready = False
         self._closed = False
 
@@ -81,20 +81,20 @@ class SqliteSandboxRecords:
         """Attempts to reach the network, of a sandbox or of all of a run's, oldest first."""
         return await self._read(lambda c: sandbox_rows.egress(c, sandbox_id, run_id, limit, cursor))
 
-    async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read(self, question: Callable[[Connection], T]) -> T:
         if not self._ready:
             await asyncio.wrap_future(self._database.write(nothing, durable=False))
             self._ready = True
         dead, answer = await self._ask(question)
         if dead:
-            closing = self._database.write(lambda tx: close_dead(tx.connection, self.path))
+            closing = self._database.write(lambda tx: close_dead(tx.connection, self._owners))
             await asyncio.wrap_future(closing)
             _, answer = await self._ask(question)
         return answer
 
-    async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> tuple[list[str], T]:
+    async def _ask(self, question: Callable[[Connection], T]) -> tuple[list[str], T]:
         return await asyncio.wrap_future(
-            self._database.read(lambda c: (dead_owners(c, self.path), question(c)))
+            self._database.read(lambda c: (dead_owners(c, self._owners), question(c)))
         )
 
     async def close(self) -> None:
@@ -102,3 +102,11 @@ class SqliteSandboxRecords:
         if not self._closed:
             self._closed = True
             await asyncio.to_thread(self._database.close)
+
+
+class SqliteSandboxRecords(SqlSandboxRecords):
+    """Questions about the sandboxes in the store at `path`; close it when done."""
+
+    def __init__(self, path: Path | str) -> None:
+        path = Path(path)
+        super().__init__(Database.open(path), OwnerFiles(owners_folder(path)))

@@ -25,6 +25,7 @@ from functools import cache
 from pathlib import Path
 
 from holdfast.errors import SchemaTooNew, StoreError, StoreFull, StoreReadOnly
+from holdfast.store.connection import Connection
 
 BUSY_SECONDS = 10.0
 PREPARE_SECONDS = 600.0
@@ -109,7 +110,7 @@ def mark_file(path: Path) -> Path:
     return real.with_name(real.name + ".mark")
 
 
-def advance_mark(connection: sqlite3.Connection) -> str:
+def advance_mark(connection: Connection) -> str:
     """Count on in the store; once that is committed, `keep_mark` may say so beside it."""
     sql = "UPDATE identity SET mark = mark + 1 RETURNING id, mark"
     [(identity, mark)] = connection.execute(sql).fetchall()

@@ -1,8 +1,8 @@
 """The embedded store: one SQLite file, shared by any number of processes on a machine.
 
-This class only carries calls to where they are done: writes and reads to the database, news to the
-other processes. What the calls do
-is in the modules it names, one noun each.
+`SqlStore` only carries calls to where they are done: writes and reads to the database, news to the
+other processes. What the calls do is in the modules it names, one noun each. `SqliteStore` is that
+with a file.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from holdfast.records.subscriptions import Reaction, Subscription
 from holdfast.store.base import Append, Change, Claim, Created, Mail, NewRun, Page, RunFilter
 from holdfast.store.retention import Hold, Kept
 from holdfast.store.schedules import ScheduleChange
+from holdfast.store.connection import Connection
 from holdfast.store.sqlite import (
     approvals,
     deletion,
@@ -41,7 +42,7 @@ from holdfast.store.sqlite import (
     updates,
 )
 from holdfast.store.sqlite.database import Database, Transaction, nothing
-from holdfast.store.sqlite.wake import Wake
+from holdfast.store.sqlite.wake import Wake, Wakes
 from holdfast.store.sqlite.writer import LoopWriter, Writer
 from holdfast.store.subscriptions import Dealt, News
 
@@ -52,21 +53,27 @@ def _ignore(_change: Change | None) -> None:
     return
 
 
-class SqliteStore:
-    """A Store in the file at `path`; `name` identifies this process among those that share it."""
+class SqlStore:
+    """A Store in a database; `process` identifies this process among those that share it."""
 
-    def __init__(self, path: Path, name: str, clock: Clock | None = None) -> None:
-        self.path = path
-        self.name = str(path)
-        self._process = name
-        self._clock = clock or SystemClock()
+    def __init__(self, name: str, process: str, clock: Clock) -> None:
+        self.name = name
+        self._process = process
+        self._clock = clock
         self.on_change: Callable[[Change | None], None] = _ignore
         self._writer: Writer | None = None
-        self._wake: Wake | None = None
+        self._wake: Wakes | None = None
+
+    def _connect(self) -> Database:
+        raise NotImplementedError
+
+    def _listen(self) -> Wakes | None:
+        """Begin to listen to the other processes, as far as that is possible."""
+        raise NotImplementedError
 
     async def open(self) -> None:
-        """Open (and make, and migrate) the file; begin to listen to the other processes."""
-        database = Database.open(self.path)
+        """Open (and make, and migrate) the store; begin to listen to the other processes."""
+        database = self._connect()
         try:
             await asyncio.wrap_future(database.write(nothing))
         except BaseException:
@@ -74,15 +81,10 @@ class SqliteStore:
             raise
         self._database = database
         self._writer = LoopWriter(database, self._committed)
-        try:
-            self._wake = Wake(self.path, self._process, lambda: self.on_change(None))
-        except OSError:
-            # No place for sockets (a read-only /tmp, say): leases and looking now and then do
-            # the same, only later.
-            self._wake = None
+        self._wake = self._listen()
 
     async def close(self) -> None:
-        """Write what is pending, and let go of the file."""
+        """Write what is pending, and let go of the store."""
         if self._writer is None:
             return
         writer, self._writer = self._writer, None
@@ -132,7 +134,7 @@ class SqliteStore:
             if self._wake is not None:
                 self._wake.tell_from_thread()
 
-    async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read(self, question: Callable[[Connection], T]) -> T:
         if self._writer is None:
             raise StoreError(f"{self.name} is closed")
         return await asyncio.wrap_future(self._database.read(question))
@@ -174,16 +176,7 @@ class SqliteStore:
         return claims
 
     async def renew(self, worker: Worker) -> None:
-        def operation(tx: Transaction) -> str:
-            leases.lease(tx, worker, self._moment())
-            return schema.advance_mark(tx.connection)
-
-        mark = await self._write(operation)
-        self._keep_mark(mark)
-
-    def _keep_mark(self, mark: str) -> None:
-        """How far the store has come, beside it; this process's stores in memory have no such."""
-        schema.keep_mark(self.path, mark)
+        await self._write(lambda tx: leases.lease(tx, worker, self._moment()))
 
     def renew_apart(self, worker: Worker) -> None:
         self._write_apart(lambda tx: leases.lease(tx, worker, self._moment()))
@@ -410,10 +403,41 @@ class SqliteStore:
     async def workers(self) -> list[Worker]:
         return await self._read(queries.workers)
 
+
+class SqliteStore(SqlStore):
+    """A Store in the file at `path`."""
+
+    def __init__(self, path: Path, name: str, clock: Clock | None = None) -> None:
+        super().__init__(str(path), name, clock or SystemClock())
+        self.path = path
+
+    def _connect(self) -> Database:
+        return Database.open(self.path)
+
+    def _listen(self) -> Wakes | None:
+        try:
+            return Wake(self.path, self._process, lambda: self.on_change(None))
+        except OSError:
+            # No place for sockets (a read-only /tmp, say): leases and looking now and then do
+            # the same, only later.
+            return None
+
+    async def renew(self, worker: Worker) -> None:
+        def operation(tx: Transaction) -> str:
+            leases.lease(tx, worker, self._moment())
+            return schema.advance_mark(tx.connection)
+
+        mark = await self._write(operation)
+        self._keep_mark(mark)
+
+    def _keep_mark(self, mark: str) -> None:
+        """How far the store has come, beside it; this process's stores in memory have no such."""
+        schema.keep_mark(self.path, mark)
+
     async def backup(self, target: Path) -> None:
         """A whole, consistent copy, while runs go on."""
 
-        def copy(connection: sqlite3.Connection) -> None:
+        def copy(connection: Any) -> None:
             schema.make_private(target)
             destination: Any = sqlite3.connect(target)
             try:

@@ -9,12 +9,12 @@ wait for it.
 from __future__ import annotations
 
 import json
-import sqlite3
 from typing import Any
 
 from holdfast.errors import NotFound, UpdateMismatch, UpdateUnanswered
 from holdfast.records import ErrorInfo, Event
 from holdfast.records.live import ANSWER, UPDATE, UpdateRecord, event_id_of, update_of
+from holdfast.store.connection import Connection
 from holdfast.store.sqlite import mailbox, queries
 from holdfast.store.sqlite.database import Transaction
 
@@ -60,14 +60,14 @@ def _check_same(tx: Transaction, known: UpdateRecord, name: str, payload: bytes)
         )
 
 
-def get(connection: sqlite3.Connection, run_id: str, id: str) -> UpdateRecord | None:
+def get(connection: Connection, run_id: str, id: str) -> UpdateRecord | None:
     """An update that was sent to a run, or None."""
     chain = _run(connection, run_id)[0]
     row = connection.execute(ONE, (chain, id)).fetchone()
     return None if row is None else _read(row)
 
 
-def _run(connection: sqlite3.Connection, run_id: str) -> tuple[str, str, float | None]:
+def _run(connection: Connection, run_id: str) -> tuple[str, str, float | None]:
     found = connection.execute(RUN, (run_id,)).fetchone()
     if found is None:
         raise NotFound(f"there is no run {run_id}", hint="holdfast runs list shows what there is")

@@ -16,6 +16,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Protocol
 
 SUFFIX = ".sock"
 REFRESH_SECONDS = 1.0
@@ -28,6 +29,28 @@ def folder_for(store: Path) -> Path:
     """Where the sockets of a store's processes are: a short path, for the kernel's 108 bytes."""
     digest = hashlib.blake2b(str(store.resolve()).encode(), digest_size=8).hexdigest()
     return Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}" / digest
+
+
+class Wakes(Protocol):
+    """How a process tells the others that there is news, and which of them are gone."""
+
+    def tell(self) -> None:
+        """Wake the other processes, soon."""
+        ...
+
+    def tell_from_thread(self) -> None:
+        """Wake them at once, from another thread."""
+        ...
+
+    def dead(self) -> list[str]:
+        """Names of processes that are known to be gone."""
+        ...
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Their runs have been freed."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Wake:
