@@ -79,6 +79,16 @@ tests() {
       whole=0; say "the browser tests want ${missing[*]}, which only root can install; they will be skipped"
     fi
   fi
+  if ! command -v initdb >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then
+    if may_apt; then
+      say "installing PostgreSQL for its half of the store tests"
+      # Its packages would start a server of their own: the tests have theirs.
+      as_root sh -c 'mkdir -p /etc/postgresql-common && echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.conf'
+      apt_install postgresql || { whole=0; say "PostgreSQL can't be installed here; its half of the store tests will be skipped"; }
+    else
+      whole=0; say "PostgreSQL is not here, and only root can install it; its half of the store tests will be skipped"
+    fi
+  fi
   if ! command -v runsc >/dev/null; then
     if may_apt; then
       say "installing gVisor for its half of the sandbox tests"

@@ -1,4 +1,4 @@
-"""Which parts this run of the suite tested: sandbox backends, browser, interpreters, local model.
+"""Which parts this run of the suite tested: sandbox backends, browser, interpreters, databases, local model.
 
 A machine that lacks one passes the suite all the same, with tests skipped; the closing summary says
 so in a line per part, so that nobody takes half of it for the whole.
@@ -17,6 +17,7 @@ PARTS = {
     "python 3.11": re.compile(r"^tests/test_interpreters\.py::.*\[3\.11\]"),
     "python 3.12": re.compile(r"^tests/test_interpreters\.py::.*\[3\.12\]"),
     "python 3.13": re.compile(r"^tests/test_interpreters\.py::.*\[3\.13\]"),
+    "postgres": re.compile(r"^tests/.*(::TestPostgres|/test_postgres_|\[(.*-)?postgres(-.*)?\])"),
     "local model": re.compile(r"^tests/(gateway/test_local|agents/code/test_local_model)\.py"),
 }
 

@@ -47,7 +47,7 @@ def store(environ: Mapping[str, str] = os.environ) -> str | None:
     """The store that a variable or the file names, if one does."""
     named = environ.get("HOLDFAST_STORE") or read(environ).get("store")
     if named is not None and not isinstance(named, str):
-        raise ConfigError(f"store should be a path, not {named!r}")
+        raise ConfigError(f"store should be a path or an address, not {named!r}")
     return named or None
 
 

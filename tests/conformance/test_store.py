@@ -1,12 +1,15 @@
-"""The conformance suite of stores, on SQLite: in a file, and (as far as it goes) in memory."""
+"""The conformance suite of stores: SQLite in a file and (as far as it goes) in memory, PostgreSQL."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+import postgres_server
 from holdfast.clock import SystemClock
 from holdfast.records import STEP_STARTED
+from holdfast.store import opener
+from holdfast.store.parts import StoreParts
 from holdfast.store.sqlite.ledger import SqliteLedger
 from holdfast.store.sqlite.memory import MemoryDatabase, MemoryStore
 from holdfast.store.sqlite.parts import SqliteParts
@@ -61,3 +64,10 @@ async def test_a_backup_taken_while_writing_is_whole(tmp_path: Path) -> None:
         assert len(await copy.load("run_1")) == 2
     finally:
         await copy.close()
+
+
+@pytest.mark.skipif(postgres_server.programs() is None, reason=postgres_server.MISSING)
+class TestPostgres(StoreConformance):
+    @pytest.fixture
+    def parts(self) -> StoreParts:
+        return opener.parts(postgres_server.fresh_url())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output
-from holdfast.cli.options import add_common, store_path
+from holdfast.cli.options import add_common, store_name
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ async def _work(
     from holdfast.runtime.app import open_engine
 
     name = options.name or ("stdin" if options.file == "-" else Path(options.file).stem)
-    async with open_engine(store_path(options)) as engine:
+    async with open_engine(store_name(options)) as engine:
         batch = Batch(
             engine, name, tasks, concurrency=options.concurrency, retry=options.retry,
             budget=budget,

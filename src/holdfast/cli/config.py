@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast import config
 from holdfast.cli import env_file, output
-from holdfast.cli.options import add_common, store_path
+from holdfast.cli.options import add_common, store_name
 
 _SECRET = re.compile(r"token|secret|password|(^|_)key$", re.IGNORECASE)
 _KEYS = re.compile(r"[A-Z0-9_]*_(API_KEY|BASE_URL)|HOLDFAST_GATEWAY_(URL|KEY)")
@@ -75,7 +75,7 @@ def settings(options: argparse.Namespace) -> list[Setting]:
             Setting("profile", config.read()["profile"], _from(config.origin("", "profile")))
         )
         found.append(
-            Setting("store", str(store_path(options)), given or _from(config.origin("", "store")))
+            Setting("store", str(store_name(options)), given or _from(config.origin("", "store")))
         )
     for name, cls in sections().items():
         if options.section in (None, name):

@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast import __version__, config
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
-from holdfast.cli.options import add_common, store_path
+from holdfast.cli.options import add_common, store_name
 from holdfast.errors import ConfigError, StoreError
 from holdfast.store import opener
 from holdfast.store.health import Health
@@ -86,7 +86,7 @@ def _ready(options: argparse.Namespace, root: Path) -> int:
         profile=options.profile,
         app=app,
         baseline=doctor.read_baseline(options.baseline) if options.baseline else frozenset(),
-        store=None if options.store is None else str(options.store.absolute()),
+        store=None if options.store is None else opener.absolute(options.store),
     )
     named = "json" if options.json else options.format
     if options.write_baseline is not None:
@@ -102,7 +102,7 @@ def _ready(options: argparse.Namespace, root: Path) -> int:
 
 
 def _installed(options: argparse.Namespace) -> int:
-    health = opener.examine(store_path(options))
+    health = opener.examine(store_name(options))
     checks = [*_installation(), _configuration(), *_store(health)]
     well = all(check.ok for check in checks)
     if options.json:

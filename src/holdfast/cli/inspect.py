@@ -14,12 +14,11 @@ import sys
 import urllib.request
 import webbrowser
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from holdfast.cli import output
-from holdfast.cli.options import add_common, nearest, store_path
+from holdfast.cli.options import add_common, nearest, store_name
 from holdfast.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -48,8 +47,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    path = store_path(options)
-    if not path.exists():
+    from holdfast.store import opener
+
+    path = store_name(options)
+    if not opener.exists(path):
         raise StoreError(
             f"there is no store at {path}",
             hint="`holdfast run`, `start` and `worker` make one; --store or HOLDFAST_STORE names "
@@ -105,21 +106,23 @@ def _settings(options: argparse.Namespace) -> ServerSettings:
     return settings
 
 
-def _serves(settings: ServerSettings, path: Path) -> bool:
+def _serves(settings: ServerSettings, path: str) -> bool:
     """Whether a server of this very store answers where one would be."""
+    from holdfast.store import opener
+
     headers = {"authorization": f"Bearer {settings.token}"} if settings.token else {}
     request = urllib.request.Request(f"{settings.url}/workers.json", headers=headers)  # noqa: S310 - http, ours
     # Not through a proxy: it is this machine.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=LOOK_SECONDS) as answer:
+        with direct.open(request, timeout=LOOK_SECONDS) as answer:
             found: Any = json.load(answer)
-        return Path(found["store"]["path"]).resolve() == path.resolve()
+        return opener.is_same(found["store"]["path"], path)
     except (OSError, ValueError, KeyError, TypeError):
         return False  # nobody there, or somebody else
 
 
-def _serve(options: argparse.Namespace, settings: ServerSettings, path: Path, place: str) -> int:
+def _serve(options: argparse.Namespace, settings: ServerSettings, path: str, place: str) -> int:
     from holdfast.errors import ServerUnavailable
     from holdfast.server.http_server import bind, port_of
 

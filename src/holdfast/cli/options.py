@@ -54,7 +54,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names) or 'none'}"
 
 
-STORE_HELP = "the store's file (default: $HOLDFAST_STORE, or .holdfast/holdfast.db)"
+STORE_HELP = (
+    "the store: a file, or postgresql://… (default: $HOLDFAST_STORE, or .holdfast/holdfast.db)"
+)
 
 
 GROUPS = ("noun", "verb")
@@ -74,7 +76,7 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 def add_store(parser: argparse.ArgumentParser) -> None:
     """`--store`, where a command has not declared it."""
     if "--store" not in parser._option_string_actions:  # pyright: ignore[reportPrivateUsage]
-        parser.add_argument("--store", type=Path, metavar="PATH", help=STORE_HELP)
+        parser.add_argument("--store", metavar="STORE", help=STORE_HELP)
 
 
 def add_common(parser: argparse.ArgumentParser, handler: Handler) -> None:
@@ -106,12 +108,12 @@ def parse_duration(text: str) -> float:
     return seconds(float(text) if text.replace(".", "", 1).isdecimal() else text)
 
 
-def store_path(options: argparse.Namespace) -> Path:
-    """Where the store is: as asked for, or by default."""
+def store_name(options: argparse.Namespace) -> str:
+    """Where the store is: as asked for, or by default. A password is not in it."""
     from holdfast.session import default_store
+    from holdfast.store import opener
 
-    named: Path | None = options.store
-    return named if named is not None else Path(default_store())
+    return opener.shown(options.store or default_store())
 
 
 def parse_json(text: str, what: str) -> Any:

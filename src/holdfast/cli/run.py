@@ -26,7 +26,7 @@ from holdfast.agents.code.workflow import check_task
 from holdfast.agents.settings import code_settings
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
-from holdfast.cli.options import add_common, parse_object, store_path
+from holdfast.cli.options import add_common, parse_object, store_name
 from holdfast.cli.progress import CODE, Progress, Watcher, costs, follow
 from holdfast.cli.run_text import ending, exit_code, run_json, show_hint
 from holdfast.cli.workflow_files import load_workflow
@@ -157,7 +157,7 @@ def start(options: argparse.Namespace, create: Create, follow: Follow, worker: s
 
 
 async def _detached(options: argparse.Namespace, create: Create, command: str) -> int:
-    async with open_engine(store_path(options), worker=False) as engine:
+    async with open_engine(store_name(options), worker=False) as engine:
         run_id = await create()
         run = await engine.store.get(run_id)
         now = engine.clock.now()
@@ -180,7 +180,7 @@ async def _detached(options: argparse.Namespace, create: Create, command: str) -
 async def _followed(
     options: argparse.Namespace, create: Create, follow: Follow, started: list[str]
 ) -> int:
-    async with open_engine(store_path(options)) as engine:
+    async with open_engine(store_name(options)) as engine:
         run_id = await create()
         started.append(run_id)
         return await follow(engine, run_id)
@@ -212,7 +212,7 @@ def _say_how_to_come_back(options: argparse.Namespace, started: list[str], comma
 
 def store_option(options: argparse.Namespace) -> str:
     """The option that leads another command to the same store."""
-    return "" if options.store is None else f" --store {options.store}"
+    return "" if options.store is None else f" --store {store_name(options)}"
 
 
 def amount(text: str | None) -> Decimal | None:

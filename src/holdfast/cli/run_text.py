@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from holdfast.agents import run_words
@@ -201,7 +200,7 @@ class About:
         }
 
 
-async def about_runs(store: Path, ids: Sequence[str]) -> dict[str, About]:
+async def about_runs(store: str, ids: Sequence[str]) -> dict[str, About]:
     """What each of these runs is about."""
 
     def ask(view: View) -> dict[str, About]:

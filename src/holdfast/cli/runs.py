@@ -18,7 +18,7 @@ from holdfast.cli.options import (
     parse_duration,
     parse_json,
     parse_object,
-    store_path,
+    store_name,
 )
 from holdfast.cli.progress import Progress, StepsAsJson, follow
 from holdfast.cli.run_text import About, about_runs
@@ -142,7 +142,7 @@ async def _list_runs(options: argparse.Namespace) -> int:
     async with visit(options) as engine:
         page = await engine.store.list_runs(where, options.limit, options.cursor)
         now = engine.clock.now()
-        details = await about_runs(store_path(options), [run.id for run in page.runs])
+        details = await about_runs(store_name(options), [run.id for run in page.runs])
     if options.json:
         runs = [{**run.as_json(), **details[run.id].as_json()} for run in page.runs]
         output.show_json({"runs": runs, "cursor": page.cursor})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
-from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
+from holdfast.cli.options import add_common, add_grace, grace_seconds, store_name
 from holdfast.cli.worker import pruning, stopped_by_signals, telling
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def _run(
     from holdfast.server.sandbox_ports import PortProxy
 
     stop = stopped_by_signals()
-    path = store_path(options)
+    path = store_name(options)
     async with open_engine(path, worker=not options.no_worker, grace=grace) as engine:
         app = create_app(engine, settings)
         async with pruning(engine), telling(engine, quiet=options.quiet, json=options.json):

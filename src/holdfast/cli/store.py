@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast.cli import output
-from holdfast.cli.options import add_common, store_path
+from holdfast.cli.options import add_common, store_name
 from holdfast.errors import NotFound, Refused, StoreError, UsageError
 from holdfast.records import Run
 from holdfast.runtime.app import open_engine
@@ -91,7 +91,7 @@ async def _verify(copy: Path) -> dict[str, int]:
 
 
 def _info(options: argparse.Namespace) -> int:
-    health = opener.examine(store_path(options))
+    health = opener.examine(store_name(options))
     if not health.exists:
         raise StoreError(
             f"there is no store at {health.path}", hint="holdfast run and worker make one"
@@ -157,8 +157,8 @@ LATEST = "latest"
 @asynccontextmanager
 async def visit(options: argparse.Namespace) -> AsyncGenerator[Engine]:
     """The store that exists, opened to look and to steer; runs are carried out elsewhere."""
-    path = store_path(options)
-    if not path.exists():
+    path = store_name(options)
+    if not opener.exists(path):
         raise StoreError(
             f"there is no store at {path}",
             hint="`holdfast run` and `holdfast worker` make one; --store or HOLDFAST_STORE "

@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
 from holdfast.cli.deploy_check import demand
-from holdfast.cli.options import add_common, add_grace, grace_seconds, store_path
+from holdfast.cli.options import add_common, add_grace, grace_seconds, store_name
 from holdfast.cli.run_text import cost_of, outcome, step_name
 from holdfast.cli.workflow_files import load, load_agents
 from holdfast.errors import UsageError
@@ -74,7 +74,7 @@ def _worker(options: argparse.Namespace) -> int:
 
 
 async def _work(options: argparse.Namespace, grace: float, workflows: list[str]) -> int:
-    path = store_path(options)
+    path = store_name(options)
     stop = stopped_by_signals()
     if options.check:
         async with open_engine(path, worker=False) as visitor:

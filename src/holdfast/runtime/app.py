@@ -51,10 +51,10 @@ async def open_engine(
     store_name = str(path) if path is not None else session.default_store()
     store = opener.runs(store_name, name)
     chosen = settings or config.section("runtime", Settings)
-    engine = Engine(store, worker_id=name, settings=chosen, works=worker)
+    engine = Engine(store, worker_id=name, settings=chosen, works=worker, clock=store.clock)
     await engine.open()
     session.add_engine(engine)
-    session.add_store(store_name)
+    session.add_store(store.name)
     try:
         yield engine
     finally:
@@ -62,7 +62,7 @@ async def open_engine(
         try:
             await engine.close(grace)
         finally:
-            await session.remove_store(store_name)
+            await session.remove_store(store.name)
 
 
 async def current_engine() -> Engine:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
+from holdfast.clock import Clock
 from holdfast.errors import CorruptEvent, HoldfastError
 from holdfast.records import RUN_CREATED, Chunk, Event, Message, Run, Status, Worker
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
@@ -169,6 +170,9 @@ class Store(ScheduleStore, SubscriptionStore, RetentionStore, Protocol):
 
     name: str
     """What to call this store in messages: its path."""
+
+    clock: Clock
+    """Whose time it goes by: when runs are due, and leases end."""
 
     on_change: Callable[[Change | None], None]
     """Called on the loop after a commit, here or (with None: look for yourself) elsewhere."""

@@ -1,17 +1,20 @@
 """Opening a store by its name: the one place above the kinds of stores that knows them.
 
-A name is the path of a SQLite file. `:memory:` keeps a ledger in this process alone.
+A name is the path of a SQLite file, or an address of PostgreSQL (`store/postgres/url.py`).
+`:memory:` keeps a ledger in this process alone.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.errors import StoreError
 from holdfast.store.base import Store
 from holdfast.store.health import Health
 from holdfast.store.inspection import Inspection
 from holdfast.store.ledger import KEPT_SECONDS, Ledger
 from holdfast.store.parts import StoreParts
+from holdfast.store.postgres.url import PostgresUrl, is_postgres
 from holdfast.store.sandboxes import Dropped, SandboxRecords, SandboxWriter
 from holdfast.store.sqlite import health
 from holdfast.store.sqlite.parts import SqliteParts
@@ -21,17 +24,48 @@ Name = str | Path
 
 def absolute(name: Name) -> str:
     """The store's name in full, the same in whatever folder this process goes on to work."""
-    return str(Path(name).absolute())
+    return str(name) if is_postgres(name) else str(Path(name).absolute())
+
+
+def shown(name: Name) -> str:
+    """The name as it may be shown: it opens the same store in this process, without a password."""
+    return PostgresUrl.parse(str(name)).name if is_postgres(name) else str(name)
+
+
+def is_same(one: Name, other: Name) -> bool:
+    """Whether two names are of one store."""
+    if is_postgres(one) or is_postgres(other):
+        return one == other
+    return Path(one).resolve() == Path(other).resolve()
 
 
 def exists(name: Name) -> bool:
     """Whether there is such a store already; opening one that is not there makes it."""
-    return Path(name).exists()
+    if not is_postgres(name):
+        return Path(name).exists()
+    health = examine(name)
+    if health.problem is not None:
+        raise health.problem
+    return health.exists
 
 
 def parts(name: Name) -> StoreParts:
     """The store of this name, of whichever kind it is."""
+    if is_postgres(name):
+        return _postgres(str(name))
     return SqliteParts(Path(name))
+
+
+def _postgres(name: str) -> StoreParts:
+    try:
+        from holdfast.store.postgres.parts import PostgresParts  # not everybody has its driver
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "psycopg":
+            raise
+        raise StoreError(
+            "a store in PostgreSQL needs its driver", hint='pip install "holdfast[postgres]"'
+        ) from missing
+    return PostgresParts(PostgresUrl.parse(name))
 
 
 def runs(name: Name, process: str) -> Store:

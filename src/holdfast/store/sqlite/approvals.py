@@ -39,17 +39,17 @@ FROM = "FROM approvals a JOIN runs r ON r.id = a.run_id"
 ONE = f"SELECT {SHOWN} {FROM} WHERE a.id = :id"
 LIST = f"""
 SELECT {SHOWN} {FROM}
-WHERE (:before IS NULL OR a.id < :before) ORDER BY a.id DESC LIMIT :limit
+WHERE (CAST(:before AS TEXT) IS NULL OR a.id < :before) ORDER BY a.id DESC LIMIT :limit
 """
 LIST_BY_STATUS = f"""
 SELECT {SHOWN} {FROM}
 WHERE a.status IN (:status, :stored) AND {STATUS} = :status
-  AND (:before IS NULL OR a.id < :before) ORDER BY a.id DESC LIMIT :limit
+  AND (CAST(:before AS TEXT) IS NULL OR a.id < :before) ORDER BY a.id DESC LIMIT :limit
 """
 LIST_BY_RUN = f"""
 SELECT {SHOWN} {FROM}
-WHERE a.run_id = :run AND (:status IS NULL OR {STATUS} = :status)
-  AND (:before IS NULL OR a.id < :before) ORDER BY a.id DESC LIMIT :limit
+WHERE a.run_id = :run AND (CAST(:status AS TEXT) IS NULL OR {STATUS} = :status)
+  AND (CAST(:before AS TEXT) IS NULL OR a.id < :before) ORDER BY a.id DESC LIMIT :limit
 """
 CLOSE = """
 UPDATE approvals SET status = ?, decided_at = ?, decided_by = ?, note = ?, how = ?, signature = ?

@@ -61,8 +61,8 @@ class SqlLedger:
             self._start(self._sign_on).result()
             self._start(self._sweep).result()
         except BaseException:
-            self._database.close()
             self._owner.close()
+            self._database.close()
             raise
 
     def _sign_on(self, connection: Connection) -> None:
@@ -462,8 +462,8 @@ class SqlLedger:
         try:
             left.result()
         finally:
-            self._database.close()
             self._owner.close()
+            self._database.close()
 
 
 class SqliteLedger(SqlLedger):

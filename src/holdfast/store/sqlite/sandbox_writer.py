@@ -122,9 +122,9 @@ class SqlSandboxWriter:
         try:
             self.flush()
         finally:
-            self._database.close()
             if self._owner is not None:
                 self._owner.close()
+            self._database.close()
 
     # ---------------------------------------------------------------------- with the lock
 
@@ -205,17 +205,16 @@ class SqlSandboxWriter:
             self._sent, self._waiting = self._sent + self._waiting, []
             batch = list(self._sent)
         for write in batch:
-            _write_one(tx.connection, write, self._owner.id)
+            self._write_one(tx.connection, write, self._owner.id)
 
-
-def _write_one(connection: Connection, write: Write, owner: str) -> None:
-    """Write a record; one that can never be written is left out, and said so."""
-    try:
-        write(connection, owner)
-    except (sqlite3.OperationalError, DatabaseFault):
-        raise  # the file's fault, not the record's
-    except Exception:
-        log.exception("a record of a sandbox could not be written")
+    def _write_one(self, connection: Connection, write: Write, owner: str) -> None:
+        """Write a record; one that can never be written is left out, and said so."""
+        try:
+            write(connection, owner)
+        except (sqlite3.OperationalError, DatabaseFault):
+            raise  # the file's fault, not the record's
+        except Exception:
+            log.exception("a record of a sandbox could not be written")
 
 
 def dead_owners(connection: Connection, owners: Owners) -> list[str]:

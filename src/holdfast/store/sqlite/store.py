@@ -59,7 +59,7 @@ class SqlStore:
     def __init__(self, name: str, process: str, clock: Clock) -> None:
         self.name = name
         self._process = process
-        self._clock = clock
+        self.clock: Clock = clock
         self.on_change: Callable[[Change | None], None] = _ignore
         self._writer: Writer | None = None
         self._wake: Wakes | None = None
@@ -156,7 +156,7 @@ class SqlStore:
         return await self._write(lambda tx: leases.create(tx, new, worker, self._moment()))
 
     def _moment(self) -> leases.Moment:
-        clock = self._clock
+        clock = self.clock
         return leases.Moment(clock.now(), clock.steady(), clock.boot)
 
     async def lost_workers(self, me: str) -> list[str]:
@@ -189,14 +189,14 @@ class SqlStore:
         self._write_apart(operation)
 
     async def keep_due(self, before: float) -> None:
-        await self._write(lambda tx: leases.keep_due(tx, before, self._clock.now()))
+        await self._write(lambda tx: leases.keep_due(tx, before, self.clock.now()))
 
     async def release(self, run_id: str, fence: int, due_at: float | None) -> bool:
-        now = self._clock.now()
+        now = self.clock.now()
         return await self._write(lambda tx: leases.release(tx, run_id, fence, due_at, now))
 
     async def retire(self, worker_id: str) -> None:
-        await self._write(lambda tx: leases.retire(tx, worker_id, self._clock.now()))
+        await self._write(lambda tx: leases.retire(tx, worker_id, self.clock.now()))
 
     async def next_due(self, me: str, workflows: Sequence[str]) -> float | None:
         return await self._read(lambda c: leases.next_due(c, me, workflows))
@@ -328,12 +328,12 @@ class SqlStore:
         await self._write(lambda tx: approvals.add(tx, new))
 
     async def approval(self, id: str) -> Approval | None:
-        return await self._read(lambda c: approvals.get(c, id, self._clock.now()))
+        return await self._read(lambda c: approvals.get(c, id, self.clock.now()))
 
     async def approvals(
         self, status: ApprovalStatus | None, run: str | None, limit: int, before: str | None
     ) -> list[Approval]:
-        now = self._clock.now()
+        now = self.clock.now()
         return await self._read(lambda c: approvals.listed(c, status, run, limit, before, now))
 
     async def decide_approval(self, id: str, verdict: Verdict) -> Approval:
@@ -343,12 +343,10 @@ class SqlStore:
         return await self._write(lambda tx: approvals.lapse(tx, id, verdict))
 
     async def use_approval(self, id: str, step: str) -> Approval:
-        return await self._write(lambda tx: approvals.use(tx, id, step, self._clock.now()))
+        return await self._write(lambda tx: approvals.use(tx, id, step, self.clock.now()))
 
     async def begin_once(self, run_id: str, key: str) -> bool:
-        return await self._write(
-            lambda tx: approvals.begin_once(tx, run_id, key, self._clock.now())
-        )
+        return await self._write(lambda tx: approvals.begin_once(tx, run_id, key, self.clock.now()))
 
     async def secret(self, name: str) -> bytes:
         known = await self._read(lambda c: approvals.known_secret(c, name))

@@ -1,0 +1,245 @@
+"""A store in PostgreSQL within this process: one thread that writes, a few that read.
+
+What `store/sqlite/database.py` says of batches and questions holds here. A batch is one
+transaction. It begins with a lock that all who write to the store take: exclusively, and so one
+after the other as in SQLite, or shared, where every operation in it locks the rows it decides by.
+
+A connection that is lost is made anew and the batch is tried again. If it was lost while it
+committed, the server is asked what became of the transaction, by its number: what is reported as
+done is done, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import psycopg
+
+from holdfast.errors import HoldfastError, StoreError
+from holdfast.store.base import Change
+from holdfast.store.connection import Connection, DatabaseFault
+from holdfast.store.postgres import log_order, schema
+from holdfast.store.postgres.clock import DatabaseClock
+from holdfast.store.postgres.connection import (
+    PostgresConnection,
+    as_store_error,
+    connect,
+    is_lost,
+    may_succeed_again,
+)
+from holdfast.store.postgres.url import PostgresUrl
+from holdfast.store.sqlite.database import Database, Item, Result, Transaction, perform
+
+T = TypeVar("T")
+
+PATIENCE = 60.0
+"""Seconds that a server which is gone is waited for, before those who write are told."""
+READERS_PATIENCE = 10.0
+PAUSES = (0.01, 0.05, 0.2, 0.5, 1.0)
+"""Seconds between tries; the last one again and again."""
+
+COPY_EVENTS = """
+COPY events (run_id, seq, type, key, at, meta, value, blob, hash, log)
+FROM STDIN (FORMAT BINARY)
+"""
+EVENT_TYPES = (
+    "text", "int8", "text", "text", "float8", "text", "bytea", "text", "bytea", "int8",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class PostgresTransaction(Transaction):
+    """One batch's view of the database."""
+
+    number: int = 0
+    """Of the transaction, with the store's base: the first part of its events' places."""
+    placed: int = 0
+    """How many events have their place."""
+
+    def flush(self) -> None:
+        rows = self.rows
+        if not rows:
+            return
+        assert isinstance(self.connection, PostgresConnection)
+        first = (self.number << log_order.BITS) + self.placed
+        self.placed += len(rows)
+        if self.placed >= 1 << log_order.BITS:
+            raise StoreError(f"{self.placed:,} events are too many for one transaction")
+        numbered = ((*row, first + place) for place, row in enumerate(rows))
+        self.connection.copy(COPY_EVENTS, EVENT_TYPES, numbered)
+        self.connection.total_changes += len(rows)
+        rows.clear()
+
+
+class _Unknown(Exception):
+    """The connection was lost while the transaction of this number committed."""
+
+    def __init__(self, txid: int, results: list[Result], change: Change) -> None:
+        super().__init__(txid)
+        self.txid, self.results, self.change = txid, results, change
+
+
+class PostgresDatabase(Database):
+    """The store at an address; `at` gives the one that is shared."""
+
+    def __init__(self, url: PostgresUrl) -> None:
+        self.url = url
+        self.clock = DatabaseClock()
+        self._writing: PostgresConnection | None = None
+        self._asking: list[PostgresConnection] = []
+        super().__init__(url.name)
+
+    @classmethod
+    def at(cls, url: PostgresUrl) -> PostgresDatabase:
+        """The one of this address in this process; nothing is touched before it is used."""
+        return cls._share(url.name, lambda: cls(url))
+
+    def _disconnect(self) -> None:
+        for connection in (*self._asking, self._writing):
+            if connection is not None:
+                connection.close()
+
+    # ------------------------------------------------------------------------- writing
+
+    def _carry_out(self, items: list[Item], *, durable: bool) -> tuple[list[Result], Change]:
+        if not items:
+            return [], Change()
+        try:
+            return self._try(items, durable=durable)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it goes to who submitted it
+            if len(items) == 1 or is_lost(error):
+                failure = self._wrapped(error)
+                return [(done, None, failure) for _, done in items], Change()
+        results: list[Result] = []
+        change = Change()
+        for item in items:
+            single, more = self._carry_out([item], durable=durable)
+            results += single
+            change = Change(
+                change.mail | more.mail, {**change.ended, **more.ended}, change.due or more.due
+            )
+        return results, change
+
+    def _wrapped(self, error: Exception) -> HoldfastError:
+        if isinstance(error, HoldfastError):
+            return error
+        wrapped = as_store_error(error, self.name)
+        wrapped.__cause__ = error
+        return wrapped
+
+    def _try(self, items: list[Item], *, durable: bool) -> tuple[list[Result], Change]:
+        """Carry out a batch, again if it was the connection's or another batch's fault."""
+        ends, tries = time.monotonic() + PATIENCE, 0
+        while True:
+            try:
+                return self._transaction(self._ready_to_write(), items, durable=durable)
+            except _Unknown as unknown:
+                if self._has_committed(unknown.txid, ends):
+                    return unknown.results, unknown.change
+            except (DatabaseFault, psycopg.Error) as error:
+                if not may_succeed_again(error) or time.monotonic() > ends:
+                    raise
+            time.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
+            tries += 1
+
+    def _ready_to_write(self) -> PostgresConnection:
+        if self._writing is None or self._writing.broken:
+            fresh = PostgresConnection(connect(self.url))
+            try:
+                schema.prepare(fresh, self.url)
+                self.clock.read(fresh)
+            except BaseException:
+                fresh.close()
+                raise
+            self._writing = fresh
+        return self._writing
+
+    def _transaction(
+        self, connection: PostgresConnection, items: list[Item], *, durable: bool
+    ) -> tuple[list[Result], Change]:
+        operations = [operation for operation, _ in items]
+        try:
+            connection.script(
+                "BEGIN",
+                schema.settings(self.url),
+                f"SET LOCAL synchronous_commit = {'on' if durable else 'off'}",
+                schema.locked(self.url),
+            )
+            txid, base = connection.execute(log_order.NUMBER).fetchone() or (0, 0)
+            transaction = PostgresTransaction(connection, operations=operations, number=base + txid)
+            results = perform(transaction, items)
+        except BaseException:
+            self._roll_back(connection)
+            raise
+        change = transaction.change()
+        try:
+            connection.script("COMMIT")
+        except DatabaseFault as fault:
+            if is_lost(fault) or connection.broken:
+                connection.close()
+                raise _Unknown(txid, results, change) from fault
+            self._roll_back(connection)
+            raise
+        return results, change
+
+    def _roll_back(self, connection: PostgresConnection) -> None:
+        try:
+            if not connection.broken and connection.in_transaction:
+                connection.script("ROLLBACK")
+        except DatabaseFault:
+            connection.close()  # the server ends the transaction with it
+
+    def _has_committed(self, txid: int, ends: float) -> bool:
+        """What became of a transaction whose end was not heard of; waits until that is known."""
+        tries = 0
+        while True:
+            try:
+                connection = self._ready_to_write()
+                found = connection.execute("SELECT pg_xact_status((?)::text::xid8)", (str(txid),))
+                status = (found.fetchone() or ("aborted",))[0]
+                if status != "in progress":
+                    return status == "committed"
+            except (DatabaseFault, psycopg.Error) as error:
+                if not is_lost(error):
+                    return False  # it is in the future: another server, which never had it
+                if time.monotonic() > ends:
+                    raise
+            time.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
+            tries += 1
+
+    # ------------------------------------------------------------------------- reading
+
+    def _ask(self, question: Callable[[Connection], T], lenient: bool) -> T:
+        ends, tries = time.monotonic() + READERS_PATIENCE, 0
+        while True:
+            try:
+                return self._ask_once(question)
+            except (DatabaseFault, psycopg.Error) as error:
+                if not may_succeed_again(error) or time.monotonic() > ends:
+                    raise as_store_error(error, self.name) from error
+            time.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
+            tries += 1
+
+    def _ask_once(self, question: Callable[[Connection], T]) -> T:
+        connection = self._connection_to_read()
+        connection.script(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", schema.settings(self.url)
+        )
+        try:
+            return question(connection)
+        finally:
+            self._roll_back(connection)
+
+    def _connection_to_read(self) -> PostgresConnection:
+        found: PostgresConnection | None = getattr(self._own, "postgres", None)
+        if found is None or found.broken:
+            fresh = PostgresConnection(connect(self.url))
+            with self._lock:
+                if found in self._asking:
+                    self._asking.remove(found)
+                self._asking.append(fresh)
+            found = self._own.postgres = fresh
+        return found

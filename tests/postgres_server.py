@@ -1,0 +1,146 @@
+"""A private PostgreSQL for the tests: started by the first that asks, stopped by the last.
+
+From the distribution's packages, as a user without rights, on a socket in a folder of its own. The
+workers of one run share it: each holds a shared lock on a file while it may use it, and whoever
+gets the lock alone at the end stops the server. A store for a test is a namespace of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import itertools
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from waiting import LIMIT
+
+MISSING = "there is no PostgreSQL here (scripts/setup.sh tests installs it)"
+_SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "400",
+    "shared_buffers": "32MB",
+    "timezone": "UTC",
+}
+_numbers = itertools.count(1)
+
+
+def programs() -> Path | None:
+    """Where the server's programs are: the newest version's."""
+    if found := shutil.which("initdb"):
+        return Path(found).resolve().parent
+    folders = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    newest = max(folders, key=lambda file: int(file.parent.parent.name), default=None)
+    return None if newest is None else newest.parent
+
+
+class Server:
+    """A cluster in a folder, and its server."""
+
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self.settings = {**_SETTINGS, **(settings or {})}
+        found = programs()
+        assert found is not None, MISSING
+        self._programs = found
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def url(self, namespace: str = "") -> str:
+        extra = f"&namespace={namespace}" if namespace else ""
+        return f"postgresql:///postgres?host={self.folder}&user=holdfast{extra}"
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run a program of the server's, as who may: it refuses to be root."""
+        command = [str(self._programs / program), *arguments]
+        done = subprocess.run(
+            [*_as_user(), *command], capture_output=True, text=True, timeout=LIMIT, check=False
+        )
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+
+    def make(self) -> None:
+        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if os.getuid() == 0:
+            user = pwd.getpwnam("postgres")
+            os.chown(self.folder, user.pw_uid, user.pw_gid)
+        self.run("initdb", "-D", str(self.data), "-U", "holdfast", "-A", "trust", "--no-sync")
+
+    def start(self) -> None:
+        options = " ".join(f"-c {name}={value or chr(39) * 2}" for name, value in self._all())
+        log = str(self.folder / "log")
+        self.run("pg_ctl", "-D", str(self.data), "-w", "-l", log, "-o", options, "start")
+
+    def _all(self) -> Sequence[tuple[str, str]]:
+        return [*self.settings.items(), ("unix_socket_directories", str(self.folder))]
+
+    def stop(self, how: str = "immediate") -> None:
+        self.run("pg_ctl", "-D", str(self.data), "-w", "-m", how, "stop")
+
+
+def _as_user() -> list[str]:
+    if os.getuid() != 0:
+        return []
+    user = pwd.getpwnam("postgres")
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+
+
+class _Shared:
+    """The server that all tests of a run use."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._server: Server | None = None
+        self._file = -1
+
+    def get(self) -> Server:
+        with self._lock:
+            if self._server is None:
+                self._server = self._open()
+            return self._server
+
+    def _open(self) -> Server:
+        # Workers of pytest-xdist have the id of their run; a run of its own has its process's.
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"p{os.getpid()}")[:12]
+        folder = Path(tempfile.gettempdir()) / f"hf-pg-{os.getuid()}-{run}"
+        folder.mkdir(mode=0o755, exist_ok=True)
+        server = Server(folder / "cluster")
+        self._file = os.open(folder / "users", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        if not server.data.exists():
+            server.make()
+            server.start()
+        fcntl.flock(self._file, fcntl.LOCK_SH)
+        atexit.register(self._close, server, folder)
+        return server
+
+    def _close(self, server: Server, folder: Path) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # others still use it
+        if server.data.exists():
+            server.stop()
+            shutil.rmtree(folder)
+
+
+_shared = _Shared()
+
+
+def shared() -> Server:
+    """The server of this run of the tests."""
+    return _shared.get()
+
+
+def fresh_url() -> str:
+    """The address of a store that is not there yet."""
+    return shared().url(f"t{os.getpid()}_{next(_numbers)}")
