@@ -17,6 +17,7 @@ _RULES = (
     (re.compile(r"\bLIMIT \?"), "LIMIT nullif(?, -1)"),
     (re.compile(r"\?"), "%s"),
     (re.compile(r"(?<![:\w]):([a-z]\w*)"), r"%(\1)s"),
+    (re.compile(r"\bIN \(\)"), "IN (NULL)"),
     (re.compile(r" INDEXED BY \w+"), ""),
     (re.compile(r"\bLIKE\b"), "ILIKE"),
     (re.compile(r"\bx'([0-9A-F]+)'"), r"'\\x\1'::bytea"),

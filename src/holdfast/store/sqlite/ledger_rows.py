@@ -226,18 +226,16 @@ def prune(connection: Connection) -> None:
 _KEEP = """
 INSERT INTO kept (name, data, expires_at) VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET data = excluded.data, expires_at = excluded.expires_at
-WHERE ? OR expires_at <= ?"""
+WHERE ? = 1 OR kept.expires_at <= ?"""
 
 
-def keep(
-    connection: sqlite3.Connection, name: str, data: bytes, *, until: float, replace: bool
-) -> bool:
+def keep(connection: Connection, name: str, data: bytes, *, until: float, replace: bool) -> bool:
     """Keep data under a name; False if something is kept there that is not to be replaced."""
     now = time.time()
     return connection.execute(_KEEP, (name, data, until, replace, now)).rowcount > 0
 
 
-def kept(connection: sqlite3.Connection, name: str) -> bytes | None:
+def kept(connection: Connection, name: str) -> bytes | None:
     row = connection.execute(
         "SELECT data FROM kept WHERE name = ? AND expires_at > ?", (name, time.time())
     ).fetchone()

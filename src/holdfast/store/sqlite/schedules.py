@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
 from holdfast.records.schedules import Firing, FiringOutcome, Schedule
+from holdfast.store.connection import Connection
 from holdfast.store.schedules import KEPT_FIRINGS, ScheduleChange
 from holdfast.store.sqlite import creation, projections, queries
 from holdfast.store.sqlite.database import Transaction
@@ -103,7 +103,7 @@ def delete(tx: Transaction, name: str) -> bool:
     return tx.execute("DELETE FROM schedules WHERE name = ?", (name,)).rowcount == 1
 
 
-def schedules(connection: sqlite3.Connection, names: Sequence[str] | None) -> list[Schedule]:
+def schedules(connection: Connection, names: Sequence[str] | None) -> list[Schedule]:
     if names is None:
         return [_schedule(row) for row in connection.execute(f"{COLUMNS}ORDER BY name")]
     marks = queries.marks(names)
@@ -112,7 +112,7 @@ def schedules(connection: sqlite3.Connection, names: Sequence[str] | None) -> li
 
 
 def due(
-    connection: sqlite3.Connection, workflows: Sequence[str], before: float, limit: int
+    connection: Connection, workflows: Sequence[str], before: float, limit: int
 ) -> list[Schedule]:
     found: dict[str, Schedule] = {}
     for workflow in workflows:
@@ -123,18 +123,18 @@ def due(
     return urgent[:limit]
 
 
-def next_due(connection: sqlite3.Connection, workflows: Sequence[str]) -> float | None:
+def next_due(connection: Connection, workflows: Sequence[str]) -> float | None:
     rows = [connection.execute(NEXT, (name,)).fetchone()[0] for name in workflows]
     return min((due_at for due_at in rows if due_at is not None), default=None)
 
 
-def used_keys(connection: sqlite3.Connection, workflow: str, keys: Sequence[str]) -> set[str]:
+def used_keys(connection: Connection, workflow: str, keys: Sequence[str]) -> set[str]:
     sql = f"SELECT key FROM runs WHERE workflow = ? AND key IN ({queries.marks(keys)})"  # noqa: S608
     return {str(row[0]) for row in connection.execute(sql, (workflow, *keys))}
 
 
 def firings(
-    connection: sqlite3.Connection, name: str, limit: int, outcome: FiringOutcome | None
+    connection: Connection, name: str, limit: int, outcome: FiringOutcome | None
 ) -> list[Firing]:
     if outcome is None:
         rows = connection.execute(f"{FIRINGS} ORDER BY at DESC LIMIT ?", (name, limit))
