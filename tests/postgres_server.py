@@ -144,3 +144,15 @@ def shared() -> Server:
 def fresh_url() -> str:
     """The address of a store that is not there yet."""
     return shared().url(f"t{os.getpid()}_{next(_numbers)}")
+
+
+def short_folder() -> Path:
+    """A folder for a server of a test's own: a socket's path has to be short."""
+    folder = Path(tempfile.mkdtemp(prefix="hf-pg-"))
+    folder.chmod(0o755)
+    return folder / "own"
+
+
+def remove(folder: Path) -> None:
+    """Remove what a stopped server leaves."""
+    shutil.rmtree(folder.parent)

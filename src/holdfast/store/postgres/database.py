@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import psycopg
 
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.store.base import Change
 from holdfast.store.connection import Connection, DatabaseFault
-from holdfast.store.postgres import log_order, schema
+from holdfast.store.postgres import log_order, schema, sharing
 from holdfast.store.postgres.clock import DatabaseClock
 from holdfast.store.postgres.connection import (
     PostgresConnection,
@@ -59,7 +59,28 @@ class PostgresTransaction(Transaction):
     placed: int = 0
     """How many events have their place."""
 
+    shared: bool = False
+    """Whether others write at the same time; then nothing in the batch reads what it has written,
+    and what it writes can go to the server at once."""
+    gathered: dict[str, list[tuple[Any, ...]]] = field(
+        default_factory=dict[str, list[tuple[Any, ...]]]
+    )
+
+    def later(self, sql: str, parameters: tuple[Any, ...]) -> None:
+        if self.shared:
+            self.gathered.setdefault(sql, []).append(parameters)
+        else:
+            self.execute(sql, parameters)
+
+    @property
+    def written(self) -> int:
+        gathered = sum(map(len, self.gathered.values()))
+        return self.connection.total_changes + len(self.rows) + gathered
+
     def flush(self) -> None:
+        for sql, parameters in self.gathered.items():
+            self.connection.executemany(sql, parameters)
+        self.gathered.clear()
         rows = self.rows
         if not rows:
             return
@@ -133,13 +154,20 @@ class PostgresDatabase(Database):
     def _try(self, items: list[Item], *, durable: bool) -> tuple[list[Result], Change]:
         """Carry out a batch, again if it was the connection's or another batch's fault."""
         ends, tries = time.monotonic() + PATIENCE, 0
+        plan = sharing.plan([operation for operation, _ in items])
         while True:
             try:
-                return self._transaction(self._ready_to_write(), items, durable=durable)
+                return self._transaction(self._ready_to_write(), items, plan, durable=durable)
+            except sharing.NotShared:
+                plan = None
+                continue
             except _Unknown as unknown:
                 if self._has_committed(unknown.txid, ends):
                     return unknown.results, unknown.change
-            except (DatabaseFault, psycopg.Error) as error:
+            except (DatabaseFault, psycopg.Error, UnicodeEncodeError) as error:
+                if plan is not None and not is_lost(error):
+                    plan = None  # two who created the same: alone, one of them finds the other's
+                    continue
                 if not may_succeed_again(error) or time.monotonic() > ends:
                     raise
             time.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
@@ -158,7 +186,12 @@ class PostgresDatabase(Database):
         return self._writing
 
     def _transaction(
-        self, connection: PostgresConnection, items: list[Item], *, durable: bool
+        self,
+        connection: PostgresConnection,
+        items: list[Item],
+        plan: sharing.Plan | None,
+        *,
+        durable: bool,
     ) -> tuple[list[Result], Change]:
         operations = [operation for operation, _ in items]
         try:
@@ -166,10 +199,14 @@ class PostgresDatabase(Database):
                 "BEGIN",
                 schema.settings(self.url),
                 f"SET LOCAL synchronous_commit = {'on' if durable else 'off'}",
-                schema.locked(self.url),
+                schema.locked(self.url, shared=plan is not None),
             )
             txid, base = connection.execute(log_order.NUMBER).fetchone() or (0, 0)
-            transaction = PostgresTransaction(connection, operations=operations, number=base + txid)
+            transaction = PostgresTransaction(
+                connection, operations=operations, number=base + txid, shared=plan is not None
+            )
+            if plan is not None:
+                sharing.look_up(transaction, plan)
             results = perform(transaction, items)
         except BaseException:
             self._roll_back(connection)

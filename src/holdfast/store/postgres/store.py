@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from holdfast.clock import Clock
 from holdfast.errors import Refused
 from holdfast.records import Event, Worker
 from holdfast.store.connection import Connection
@@ -42,7 +43,7 @@ class PostgresStore(SqlStore):
     def _connect(self) -> Database:
         if not self._kept:
             self._own = PostgresDatabase.at(self.url)
-            self.clock = self._own.clock
+            self.clock: Clock = self._own.clock
         self._kept = False
         return self._own
 

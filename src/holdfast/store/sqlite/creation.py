@@ -38,7 +38,7 @@ def existing(tx: Transaction, new: NewRun) -> str | None:
 
     Where there is one that has ended and this one is to take its key over, it gives the key up.
     """
-    if tx.execute(BY_ID, (new.id,)).fetchone() is not None:
+    if new.id not in tx.absent and tx.execute(BY_ID, (new.id,)).fetchone() is not None:
         return new.id  # asked again for the very same: whatever has become of it
     if new.key is None:
         return None
@@ -87,7 +87,7 @@ def insert_row(
         claimed = (owner.worker, 1, 1, owner.at, owner.at)
     else:
         due_at, claimed = new.due_at, (None, 0, 0, None, None)
-    tx.execute(
+    tx.later(
         INSERT,
         (
             new.id,

@@ -73,6 +73,10 @@ class Transaction:
     """Fences and journal lengths, looked up for several appends in a row; see `journal`."""
     fences_until: int = 0
     """Up to which place of the batch they hold."""
+    absent: set[str] = field(default_factory=set[str])
+    """Runs that are known not to be there, looked up for all that the batch creates."""
+    left: dict[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
+    """What there is to do for runs that end, looked up for all of the batch: see `projections`."""
     ended: dict[str, Event] = field(default_factory=dict[str, Event])
     mail: set[str] = field(default_factory=set[str])
     due: bool = False
@@ -84,6 +88,10 @@ class Transaction:
             # Half a surrogate pair, as in an error that names a strange file: SQLite can't hold
             # it, and a run must not hang on it. The journal, in ASCII, has it as it was.
             return self.connection.execute(sql, tuple(map(_escaped, parameters)))
+
+    def later(self, sql: str, parameters: tuple[Any, ...]) -> None:
+        """Execute what nothing in the batch depends on; some databases take it all at once."""
+        self.execute(sql, parameters)
 
     def flush(self) -> None:
         """Insert the gathered event rows; operations that read events call this first."""

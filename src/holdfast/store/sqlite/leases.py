@@ -8,7 +8,7 @@ fence, which every append must name: a worker that was paused and comes back can
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -102,6 +102,18 @@ def lease(tx: Transaction, worker: Worker, now: Moment) -> None:
     shown, ends = now.wall + worker.lease_seconds, now.steady + worker.lease_seconds
     row = (worker.id, worker.pid, worker.host, worker.started_at, shown, now.boot, ends)
     tx.execute(LEASE, row)
+
+
+class Creating:
+    """The operation of a start."""
+
+    __slots__ = ("moment", "new", "worker")
+
+    def __init__(self, new: NewRun, worker: Worker | None, moment: Callable[[], Moment]) -> None:
+        self.new, self.worker, self.moment = new, worker, moment
+
+    def __call__(self, tx: Transaction) -> Created:
+        return create(tx, self.new, self.worker, self.moment())
 
 
 def create(tx: Transaction, new: NewRun, worker: Worker | None, now: Moment) -> Created:

@@ -65,6 +65,11 @@ SELECT EXISTS (SELECT 1 FROM waits WHERE run_id = r.id),
   r.run_limit IS NOT NULL OR r.lane_limit IS NOT NULL
 FROM runs r WHERE r.id = ?
 """
+LEFT_OF_MANY = (
+    LEFT.replace("name = ?", "name = '@run/' || r.id")
+    .replace("SELECT EXISTS", "SELECT r.id, EXISTS", 1)
+    .replace("r.id = ?", "r.id IN (SELECT value FROM json_each(?))")
+)
 GO_ON = "UPDATE runs SET status = 'waiting', due_at = ? WHERE id = ?"
 REVIVE = """
 UPDATE runs SET status = 'waiting', due_at = ?, error = NULL, crashes = 0 WHERE id = ?
@@ -213,10 +218,12 @@ def _held(tx: Transaction, run_id: str) -> list[int]:
 def _run_ended(tx: Transaction, event: Event) -> None:
     status = event.type.removeprefix("run.")
     facts = event.facts
-    tx.execute(END, (status, _summary(facts), event.at, event.run_id))
+    tx.later(END, (status, _summary(facts), event.at, event.run_id))
     if "at_once" in facts:  # with no body that would have told its children
         _cancel_children(tx, event.run_id, event.at)
-    left = tx.execute(LEFT, (END_OF + event.run_id, event.run_id)).fetchone()
+    left = tx.left.get(event.run_id)
+    if left is None:
+        left = tx.execute(LEFT, (END_OF + event.run_id, event.run_id)).fetchone()
     for table, found in zip(_OF_LIVE_RUNS, left, strict=False):
         if found:
             tx.execute(f"DELETE FROM {table} WHERE run_id = ?", (event.run_id,))  # noqa: S608

@@ -153,7 +153,7 @@ class SqlStore:
     # --- ownership ---
 
     async def create(self, new: NewRun, worker: Worker | None) -> Created:
-        return await self._write(lambda tx: leases.create(tx, new, worker, self._moment()))
+        return await self._write(leases.Creating(new, worker, self._moment))
 
     def _moment(self) -> leases.Moment:
         clock = self.clock
