@@ -63,7 +63,7 @@ def _postgres(name: str) -> StoreParts:
         if (missing.name or "").partition(".")[0] != "psycopg":
             raise
         raise StoreError(
-            "a store in PostgreSQL needs its driver", hint='pip install "holdfast[postgres]"'
+            "a store in PostgreSQL needs its driver", hint="pip install 'psycopg[binary]'"
         ) from missing
     return PostgresParts(PostgresUrl.parse(name))
 

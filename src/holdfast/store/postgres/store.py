@@ -79,6 +79,12 @@ class PostgresStore(SqlStore):
         while await self._read(is_behind) and loop.time() < ends:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def vacuum(self) -> int:
+        raise Refused(
+            f"{self.name} is in PostgreSQL, which makes room by itself",
+            hint="VACUUM FULL, if it has to give the disk back: writers wait for it",
+        )
+
     async def backup(self, target: Path) -> None:
         raise Refused(
             f"{self.name} is in PostgreSQL, which has its own backups",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from holdfast.errors import NotFound
+from holdfast.store.connection import Connection
 from holdfast.store.retention import Hold, Kept
 from holdfast.store.sqlite import queries
 from holdfast.store.sqlite.database import Transaction
@@ -32,19 +31,19 @@ def release(tx: Transaction, run_id: str) -> bool:
     return tx.execute("DELETE FROM holds WHERE run_id = ?", (run_id,)).rowcount == 1
 
 
-def holds(connection: sqlite3.Connection) -> list[Hold]:
+def holds(connection: Connection) -> list[Hold]:
     sql = "SELECT run_id, reason, held_by, at FROM holds ORDER BY at DESC, run_id"
     return [Hold(*row) for row in connection.execute(sql)]
 
 
-def workflows(connection: sqlite3.Connection) -> list[str]:
+def workflows(connection: Connection) -> list[str]:
     found: list[str] = []
     while (row := connection.execute(NEXT_WORKFLOW, (found[-1] if found else "",)).fetchone())[0]:
         found.append(str(row[0]))
     return found
 
 
-def over(connection: sqlite3.Connection, kept: Kept, limit: int, after: str) -> list[str]:
+def over(connection: Connection, kept: Kept, limit: int, after: str) -> list[str]:
     conditions: list[str] = []
     values: list[object] = [kept.workflow, after, *kept.status]
     if kept.finished_after is not None:

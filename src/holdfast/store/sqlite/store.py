@@ -22,9 +22,9 @@ from holdfast.records.live import Published, UpdateRecord
 from holdfast.records.schedules import Firing, FiringOutcome, Schedule
 from holdfast.records.subscriptions import Reaction, Subscription
 from holdfast.store.base import Append, Change, Claim, Created, Mail, NewRun, Page, RunFilter
+from holdfast.store.connection import Connection
 from holdfast.store.retention import Hold, Kept
 from holdfast.store.schedules import ScheduleChange
-from holdfast.store.connection import Connection
 from holdfast.store.sqlite import (
     approvals,
     deletion,
@@ -277,10 +277,6 @@ class SqlStore:
     async def workflows(self) -> list[str]:
         return await self._read(retention.workflows)
 
-    async def vacuum(self) -> int:
-        """Writers wait while the file is written anew; give it a quiet hour if it is large."""
-        return await asyncio.to_thread(schema.vacuum, self.path)
-
     # --- schedules ---
 
     async def write_schedule(self, change: ScheduleChange) -> Schedule | None:
@@ -431,6 +427,10 @@ class SqliteStore(SqlStore):
     def _keep_mark(self, mark: str) -> None:
         """How far the store has come, beside it; this process's stores in memory have no such."""
         schema.keep_mark(self.path, mark)
+
+    async def vacuum(self) -> int:
+        """Writers wait while the file is written anew; give it a quiet hour if it is large."""
+        return await asyncio.to_thread(schema.vacuum, self.path)
 
     async def backup(self, target: Path) -> None:
         """A whole, consistent copy, while runs go on."""

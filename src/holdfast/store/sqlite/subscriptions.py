@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 
 from holdfast.records import Message
 from holdfast.records.subscriptions import Reaction, Subscription
 from holdfast.store.base import NewRun
+from holdfast.store.connection import Connection
 from holdfast.store.sqlite import creation, projections, queries
 from holdfast.store.sqlite.database import Transaction
 from holdfast.store.subscriptions import Dealt, News
@@ -49,7 +49,7 @@ def subscribe(tx: Transaction, workflow: str, reactions: Mapping[str, Reaction])
         tx.execute(PUT, (workflow, name, reaction.action, wanted, reaction.key))
 
 
-def subscriptions(connection: sqlite3.Connection) -> list[Subscription]:
+def subscriptions(connection: Connection) -> list[Subscription]:
     found: dict[str, dict[str, Reaction]] = {}
     rows = connection.execute(f"{LIST} ORDER BY workflow, event")
     for workflow, event, action, match, key in rows:
@@ -57,7 +57,7 @@ def subscriptions(connection: sqlite3.Connection) -> list[Subscription]:
     return [Subscription(workflow, reactions) for workflow, reactions in found.items()]
 
 
-def news(connection: sqlite3.Connection, workflows: Sequence[str], limit: int) -> list[News]:
+def news(connection: Connection, workflows: Sequence[str], limit: int) -> list[News]:
     found: list[News] = []
     known = set(workflows)
     for each in subscriptions(connection):
