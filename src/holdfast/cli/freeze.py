@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from holdfast.cli import output
-from holdfast.cli.options import add_common, store_path
+from holdfast.cli.options import add_common, store_name
 from holdfast.cli.store import find_run, visit
 from holdfast.cli.workflow_files import load, load_agents
 from holdfast.errors import Refused
@@ -46,7 +46,7 @@ async def _frozen(options: argparse.Namespace) -> FrozenRun:
     async with visit(options) as engine:
         run = await find_run(engine.store, options.run)
         journal = await engine.store.load(run.id)
-        calls = await frozen_calls(store_path(options), journal)
+        calls = await frozen_calls(store_name(options), journal)
     return freeze(run, journal, calls, options.modules, known_redactor())
 
 
