@@ -88,6 +88,5 @@ class PostgresStore(SqlStore):
     async def backup(self, target: Path) -> None:
         raise Refused(
             f"{self.name} is in PostgreSQL, which has its own backups",
-            hint=f"pg_dump --schema={self.url.schema} DATABASE, or your provider's; "
-            "holdfast store copy makes a SQLite file of it",
+            hint=f"pg_dump --schema={self.url.schema} DATABASE, or your provider's",
         )
