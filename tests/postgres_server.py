@@ -16,7 +16,8 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from waiting import LIMIT
@@ -112,25 +113,38 @@ class _Shared:
         # Workers of pytest-xdist have the id of their run; a run of its own has its process's.
         run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"p{os.getpid()}")[:12]
         folder = Path(tempfile.gettempdir()) / f"hf-pg-{os.getuid()}-{run}"
-        folder.mkdir(mode=0o755, exist_ok=True)
         server = Server(folder / "cluster")
-        self._file = os.open(folder / "users", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        if not server.data.exists():
-            server.make()
-            server.start()
-        fcntl.flock(self._file, fcntl.LOCK_SH)
+        with _locked(folder):
+            folder.mkdir(mode=0o755, exist_ok=True)
+            if not server.data.exists():
+                server.make()
+                server.start()
+            self._file = os.open(folder / "users", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_SH)
         atexit.register(self._close, server, folder)
         return server
 
     def _close(self, server: Server, folder: Path) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return  # others still use it
-        if server.data.exists():
-            server.stop()
-            shutil.rmtree(folder)
+        with _locked(folder):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return  # others still use it
+            if server.data.exists():
+                server.stop()
+                shutil.rmtree(folder)
+                folder.with_suffix(".lock").unlink()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Alone with the folder for a moment: its users hold a lock for as long as they use it."""
+    file = os.open(folder.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
 
 
 _shared = _Shared()
