@@ -19,8 +19,8 @@ from holdfast.agents.code import Evaluation, evaluate_code, steps
 from holdfast.gateway import ScriptedModel
 from holdfast.gateway.messages import Request
 
-TIME = "4"
-"""Seconds for one run of the tests."""
+TIME = "12"
+"""Seconds for one run of the tests: enough for the judge to come up on busy cores, too."""
 
 
 async def tried(cheat: Cheat, language: str, tests: str, room: asyncio.Semaphore) -> Evaluation:
