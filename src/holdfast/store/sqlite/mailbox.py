@@ -64,11 +64,11 @@ ON CONFLICT (run_id, name, match) DO UPDATE SET message = excluded.message
 # Sent to one run, or to all: two places in the index.
 LATER_MESSAGES = """
 SELECT m.id, m.payload FROM messages m
-WHERE m.name = :name AND m.run_id = :run AND m.id > :after
-  AND NOT EXISTS (SELECT 1 FROM receipts WHERE run_id = :run AND message = m.id)
+WHERE m.name = ? AND m.run_id = ? AND m.id > ?
+  AND NOT EXISTS (SELECT 1 FROM receipts WHERE run_id = ? AND message = m.id)
 ORDER BY m.id
 """
-LATER_MESSAGES_TO_ALL = LATER_MESSAGES.replace("m.run_id = :run", "m.run_id IS NULL")
+LATER_MESSAGES_TO_ALL = LATER_MESSAGES.replace("m.run_id = ?", "m.run_id IS NULL")
 LISTENING = "SELECT workflow, match FROM subscriptions WHERE event = ?"
 REFUSE = "DELETE FROM inbox WHERE id = ? RETURNING run_id, key, kind"
 OUT_OF_OFFERS = """
@@ -115,9 +115,10 @@ def _offer(
     """Offer a wait the next messages it fits. If there is none: the last one that was seen."""
     found: list[int] = []
     seen: int | None = None
-    which = {"name": name, "run": run_id, "after": after}
-    both = (LATER_MESSAGES, LATER_MESSAGES_TO_ALL)
-    streams = [tx.connection.execute(sql, which) for sql in both]
+    streams = (
+        tx.execute(LATER_MESSAGES, (name, run_id, after, run_id)),
+        tx.execute(LATER_MESSAGES_TO_ALL, (name, after, run_id)),
+    )
     for message, payload in heapq.merge(*streams, key=_place):
         seen = message
         if fits(match, json.loads(payload)):
