@@ -28,7 +28,8 @@ class Threads:
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
-        self._idle = 0
+        self._open = 0
+        """Jobs that are not done yet: as many threads are wanted, as far as the limit goes."""
 
     async def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call the function in a thread, with the present context variables."""
@@ -37,7 +38,8 @@ class Threads:
         context = contextvars.copy_context()
         self._jobs.put((lambda: context.run(function, *args, **kwargs), future, loop))
         with self._lock:
-            if self._idle < self._jobs.qsize() and self._threads < self._limit:
+            self._open += 1
+            if self._threads < min(self._open, self._limit):
                 self._threads += 1
                 threading.Thread(target=self._work, name="holdfast-step", daemon=True).start()
         result, error = await future
@@ -47,27 +49,24 @@ class Threads:
 
     def _work(self) -> None:
         while True:
-            with self._lock:
-                self._idle += 1
             try:
                 job = self._jobs.get(timeout=IDLE_SECONDS)
             except Empty:
-                job = None
-            with self._lock:
-                self._idle -= 1
-                if job is None and self._jobs.empty():
-                    self._threads -= 1
-                    return
-            if job is not None:
+                with self._lock:
+                    if self._jobs.empty():
+                        self._threads -= 1
+                        return
+            else:
                 self._do(job)
 
-    @staticmethod
-    def _do(job: Job) -> None:
+    def _do(self, job: Job) -> None:
         function, future, loop = job
         try:
             outcome = function(), None
         except BaseException as raised:  # noqa: BLE001 - it belongs to who awaits the future
             outcome = None, raised
+        with self._lock:
+            self._open -= 1
         try:
             loop.call_soon_threadsafe(_settle, future, outcome)
         except RuntimeError:
