@@ -71,6 +71,13 @@ async def begun(what: str) -> None:
         await asyncio.sleep(0)
 
 
+async def pause(harness: Harness, run: RunHandle[str] | RunHandle[None]) -> None:
+    """Ask for a pause, and wait until the worker has been told."""
+    await run.pause()
+    while not harness.engine.runs[run.id]._pausing:
+        await asyncio.sleep(0)
+
+
 async def let(harness: Harness, what: str) -> None:
     gates[what].set()
     await harness.until_blocked()
@@ -81,7 +88,7 @@ async def paused_in_its_first_step(
 ) -> RunHandle[str]:
     run = await start(definition)
     await begun("check")
-    await run.pause()
+    await pause(harness, run)
     await let(harness, "check")
     assert await run.status() == "paused"
     return run
@@ -145,7 +152,7 @@ async def test_a_cancel_that_comes_while_a_run_is_pausing_counts(harness: Harnes
     run = await start(two_at_once)
     await begun("a")
     await begun("b")
-    await run.pause()
+    await pause(harness, run)
     gates["a"].set()
     while "a" not in [e.value and e.value.decode().strip('"') for e in await run.events()]:
         await asyncio.sleep(0)
