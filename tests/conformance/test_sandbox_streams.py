@@ -265,7 +265,7 @@ async def test_commands_are_listed_followed_and_signalled_by_id(backend: str) ->
 async def test_a_command_is_found_and_ended_from_another_process(backend: str) -> None:
     async with await create(backend) as sandbox:
         command = await sandbox.start(
-            "sh", "-c", "echo first; read x; echo got $x; sleep 600", stdin=True
+            "sh", "-c", "echo first; read x; echo got $x; exec sleep 600", stdin=True
         )
         await until(lambda: "first" in command.logs())
         async with seen_from_elsewhere(sandbox) as handle:

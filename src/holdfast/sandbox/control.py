@@ -196,6 +196,7 @@ class _Connection:
         self._send({"id": key, "ev": "started", "info": as_json(command.info)})
         forward = self._forward(key)
         self._unfollow[key] = command.follow(forward)
+        self._send({"id": key, "ev": "caught_up"})
 
     def _attached(self) -> Sandbox:
         if self._sandbox is None:
@@ -400,13 +401,21 @@ async def commands(channel: Channel, sandbox_id: str) -> list[CommandInfo]:
 
 
 async def connect_to_command(channel: Channel, id: str) -> Command:
-    """A command in a sandbox of another process, which goes on whether we listen or not."""
+    """A command in a sandbox of another process, which goes on whether we listen or not.
+
+    It has what is kept of the command's output when this returns.
+    """
     known: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
     number = -1
+    command: Command | None = None
 
     def listen(event: Header, data: bytes) -> None:
-        if known.done():
-            known.result().receive(event, data)
+        nonlocal command
+        if command is not None:
+            if event["ev"] != "caught_up":
+                command.receive(event, data)
+            if event["ev"] != "out" and not known.done():
+                known.set_result(command)
         elif event["ev"] == "started":
             command = Command(
                 _as_info(event["info"]),
@@ -419,7 +428,6 @@ async def connect_to_command(channel: Channel, id: str) -> Command:
             )
             command.take_number(number)
             command.receive({"ev": "started", "pid": event["info"].get("pid")}, b"")
-            known.set_result(command)
         else:
             known.set_exception(_refusal(event))
 

@@ -172,14 +172,17 @@ class Command:
         return _family(self.pid)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the command and everything below it."""
+        """Send a signal to the command and everything below it, once each."""
+        reached = set[int]()
         for _ in range(20):
-            targets = _family(self.pid)
+            # A family that forks meanwhile is caught in the next round. A shell that is signalled
+            # as it starts a program waits for that program: missing it would be losing the signal.
+            targets = _family(self.pid) - reached
+            if not targets:
+                return
             for pid in targets:
                 _send(pid, number)
-            # A family that forks while it is being killed is caught in the next round.
-            if number != signal.SIGKILL or not _family(self.pid) - targets:
-                return
+            reached |= targets
 
     def exited(self, status: int, used: Used) -> None:
         """The process has ended: carry what it still had written, then tell how it ended.
