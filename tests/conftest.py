@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 import durations
 import parts_tested
+import usual_backend
 from holdfast.runtime.definitions import registered
 from holdfast.testing import Harness
 
@@ -38,6 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # workers inherit it
+        usual_backend.choose()
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(DurationsRecorder())
 
