@@ -79,6 +79,16 @@ tests() {
       whole=0; say "the browser tests want ${missing[*]}, which only root can install; they will be skipped"
     fi
   fi
+  missing=()
+  for shell in zsh fish; do command -v $shell >/dev/null || missing+=($shell); done
+  if [ ${#missing[@]} -gt 0 ]; then
+    if may_apt; then
+      say "installing ${missing[*]} for the tests of shell completion"
+      apt_install "${missing[@]}" || { whole=0; say "${missing[*]} can't be installed here; their completion will not be tested"; }
+    else
+      whole=0; say "${missing[*]} not here, and only root can install them; their completion will not be tested"
+    fi
+  fi
   if ! command -v initdb >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then
     if may_apt; then
       say "installing PostgreSQL for its half of the store tests"

@@ -7,7 +7,6 @@ may be written as text ("90s"), money as a number or text.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import types
 import typing
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from holdfast.durations import seconds
 from holdfast.errors import ConfigError, UsageError
+from holdfast.near_names import did_you_mean
 
 T = TypeVar("T")
 DURATION = {"duration": True}
@@ -136,6 +136,5 @@ def _scalar(value: Any, hint: Any, path: str, *, duration: bool) -> Any:
 
 def unknown(name: str, known: list[str], path: str) -> ConfigError:
     """The error for a name that is not among the known ones, with the nearest of them."""
-    near = difflib.get_close_matches(name, known, 1, 0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(sorted(known))}"
+    hint = did_you_mean(name, known, f"it knows {', '.join(sorted(known))}")
     return ConfigError(f"{path}: there is no {name!r}", hint=hint)

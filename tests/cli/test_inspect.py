@@ -71,6 +71,9 @@ def test_a_server_of_the_store_that_is_there_already_is_used(shop: Holdfast) -> 
             "opened": False,
             "serving": False,
         }
+        newest = shop("runs", "list", "--json").json["runs"][0]["id"]
+        done = shop("inspect", "latest", "--no-browser", "--json")
+        assert done.json["url"] == f"{url}/{newest}"
     finally:
         del shop.environment["HOLDFAST_SERVER_PORT"]
         end(serving)

@@ -139,7 +139,7 @@ def test_files_that_act_by_being_there_are_pointed_out(holdfast: Holdfast, repo:
 def test_ctrl_c_detaches_and_a_worker_goes_on(holdfast: Holdfast, repo: Path) -> None:
     process = holdfast.spawn("repo", "slugs", "Fix", "--model", "scripted/fix")
     assert process.stderr is not None
-    run_id = process.stderr.readline().strip()
+    run_id = process.stderr.readline().split()[0]
     until(lambda: "take_repo" in str(holdfast.show(run_id)["steps"]), "it has begun")
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=LIMIT)

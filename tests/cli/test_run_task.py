@@ -86,8 +86,11 @@ def test_a_key_belongs_to_one_task(holdfast: Holdfast) -> None:
     assert "was used before, for another input" in other.err
 
 
-def test_a_run_says_which_model_was_chosen_and_why(holdfast: Holdfast) -> None:
+def test_a_run_says_which_model_store_and_sandbox_it_uses(holdfast: Holdfast) -> None:
     done = holdfast("run", "Write to_roman")
+    head, *_, sandbox, _ = done.err.splitlines()
+    assert head.startswith("run_") and head.endswith("shop.db")
+    assert sandbox.split() in (["sandbox", "namespace"], ["sandbox", "gvisor"])
     assert "by scripted/demo: no key is set and no model server answers here" in done.err
 
 
@@ -103,7 +106,7 @@ def test_a_task_left_to_a_worker_is_carried_out_by_it(holdfast: Holdfast) -> Non
 def test_ctrl_c_detaches_and_the_run_goes_on_with_a_worker(holdfast: Holdfast) -> None:
     running = holdfast.spawn("run", HEALED)
     assert running.stderr is not None
-    run_id = running.stderr.readline().strip()
+    run_id = running.stderr.readline().split()[0]
     until(lambda: holdfast.show(run_id)["steps"] != [], "the first step")
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=LIMIT)

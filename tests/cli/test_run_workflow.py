@@ -17,7 +17,7 @@ def test_a_run_is_followed_to_its_end(holdfast: Holdfast) -> None:
     assert done.code == 0
     assert done.json == {"reserved": "reserved apple", "charged": 5}
     run_id, first, second, end = done.err.splitlines()
-    assert run_id.startswith("run_")
+    assert run_id.startswith("run_") and run_id.endswith("shop.db")
     assert first.split()[:2] == ["✓", "reserve"]
     assert second.split()[:2] == ["✓", "charge"]
     assert end.startswith("completed after ")
@@ -68,7 +68,7 @@ def test_a_detached_run_waits_for_a_worker(holdfast: Holdfast) -> None:
 def test_ctrl_c_detaches_and_a_worker_goes_on(holdfast: Holdfast) -> None:
     following = holdfast.spawn("run", f"{SHOP}:approved", "--input", '{"item": "fig"}')
     assert following.stderr is not None
-    run_id = following.stderr.readline().strip()
+    run_id = following.stderr.readline().split()[0]
     until(lambda: "reserve fig" in holdfast.effects(), "the first step")
     following.send_signal(signal.SIGINT)
     out, err = following.communicate(timeout=LIMIT)

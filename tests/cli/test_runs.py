@@ -170,7 +170,7 @@ def test_a_run_whose_code_has_changed_is_stuck_and_goes_on_when_it_fits(
     code.write_text(source.format(name="one"))
     following = holdfast.spawn("run", "job.py:job")
     assert following.stderr is not None
-    run_id = following.stderr.readline().strip()
+    run_id = following.stderr.readline().split()[0]
     assert "one" in following.stderr.readline()
     following.kill()
     following.wait()

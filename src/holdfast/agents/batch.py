@@ -12,7 +12,6 @@ not repeated. A batch that is left in the middle leaves nothing behind but its r
 from __future__ import annotations
 
 import asyncio
-import difflib
 import hashlib
 import inspect
 import json
@@ -30,6 +29,7 @@ from holdfast.agents.settings import code_settings
 from holdfast.errors import CodecError, HoldfastError, NotFound, RunMismatch, RunStuck, UsageError
 from holdfast.gateway import default_gateway
 from holdfast.ids import new_id
+from holdfast.near_names import did_you_mean
 from holdfast.records import Run
 from holdfast.records.calls import NANO, SpendLimit
 from holdfast.runtime.client import create_run, get_run, list_runs
@@ -103,8 +103,7 @@ def _task(
     known = _fields(workflow, on_repo)
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
+            hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
             raise UsageError(f"there is no {name!r} in a task", hint=hint)
     words = given.get(wanted)
     if not isinstance(words, str) or not words.strip():

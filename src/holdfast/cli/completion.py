@@ -49,43 +49,61 @@ def table() -> dict[str, list[str]]:
 
 def bash(words: dict[str, list[str]]) -> str:
     """For bash: files where nothing of ours fits."""
-    cases = "\n".join(
-        f"    {shlex.quote(place)}) words={shlex.quote(' '.join(known))} ;;"
-        for place, known in words.items()
-    )
     return f"""\
 _holdfast() {{
-  local current=${{COMP_WORDS[COMP_CWORD]}} place= word words=
+  local current=${{COMP_WORDS[COMP_CWORD]}} place= word known=
   for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    case $word in -*) continue ;; esac
-    case "$place" in *' '*) break ;; esac
-    place="${{place:+$place }}$word"
+{_FIND_PLACE}
   done
-  case "$place" in
-{cases}
-    *) case "${{place%% *}}" in
-{_nouns(words)}
-      esac ;;
-  esac
-  COMPREPLY=($(compgen -W "$words" -- "$current"))
+{_known(words)}
+  COMPREPLY=($(compgen -W "$known" -- "$current"))
 }}
 complete -o default -F _holdfast holdfast
 """
 
 
-def _nouns(words: dict[str, list[str]]) -> str:
-    """Nouns that are commands themselves, and take an argument: their options still fit."""
-    own = [place for place in words if place and " " not in place and "--help" in words[place]]
-    return "\n".join(
-        f"      {shlex.quote(place)}) words={shlex.quote(' '.join(words[place]))} ;;"
-        for place in own
-    )
-
-
 def zsh(words: dict[str, list[str]]) -> str:
-    """For zsh, by its own way to use bash's."""
-    head = "autoload -U +X compinit && compinit -u\nautoload -U +X bashcompinit && bashcompinit\n"
-    return head + bash(words)
+    """For zsh: files where nothing of ours fits."""
+    return f"""\
+autoload -U +X compinit && compinit -u
+_holdfast() {{
+  local place= word known=
+  for word in "${{(@)words[2,CURRENT-1]}}"; do
+{_FIND_PLACE}
+  done
+{_known(words)}
+  compadd -- ${{=known}} || _files
+}}
+compdef _holdfast holdfast
+"""
+
+
+_FIND_PLACE = """\
+    case $word in -*) continue ;; esac
+    case "$place" in *' '*) break ;; esac
+    place="${place:+$place }$word\""""
+
+
+def _known(words: dict[str, list[str]]) -> str:
+    """What may follow at `$place`, in the words that bash and zsh share.
+
+    Nouns that are commands themselves take an argument: behind it their options still fit.
+    """
+    own = [place for place in words if place and " " not in place and "--help" in words[place]]
+    return f"""\
+  case "$place" in
+{_cases(words, list(words), "    ")}
+    *) case "${{place%% *}}" in
+{_cases(words, own, "      ")}
+      esac ;;
+  esac"""
+
+
+def _cases(words: dict[str, list[str]], places: list[str], indent: str) -> str:
+    return "\n".join(
+        f"{indent}{shlex.quote(place)}) known={shlex.quote(' '.join(words[place]))} ;;"
+        for place in places
+    )
 
 
 def fish(words: dict[str, list[str]]) -> str:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from holdfast.server.settings import ServerSettings
 
 PLACES = ("runs", "approvals", "models", "calls", "sandboxes", "workers")
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 10.0
+"""A busy server may take this long; where there is none, the system says so at once."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from holdfast.errors import UsageError
+from holdfast.near_names import did_you_mean, near_name
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -41,17 +41,16 @@ class Parser(argparse.ArgumentParser):
         message = f"unrecognized arguments: {' '.join(words)}"
         for word in words:
             name = word.partition("=")[0]
-            near = difflib.get_close_matches(name, self._option_string_actions, 1)
-            if name.startswith("-") and near and near[0] != name:
-                raise UsageError(message, hint=f"did you mean {near[0]}?")
+            near = near_name(name, self._option_string_actions)
+            if name.startswith("-") and near not in (None, name):
+                raise UsageError(message, hint=f"did you mean {near}?")
         self.error(message)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint: the name that was probably meant, or all that there are."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, 1, 0.5)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names) or 'none'}"
+    return did_you_mean(name, names, f"there are {', '.join(names) or 'none'}")
 
 
 STORE_HELP = (

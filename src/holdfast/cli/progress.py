@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO, cast
 
 from holdfast.agents import run_words
-from holdfast.cli.output import SYMBOLS, dim, duration, mark, short, show_json
+from holdfast.cli.output import SYMBOLS, dim, duration, mark, note, short, show_json
 from holdfast.cli.run_text import cost_of, needs_telling, outcome, step_name, tokens_of, told_apart
 from holdfast.errors import NotFound, StoreError
 from holdfast.records import Event, Run, Step
@@ -289,6 +289,18 @@ async def spending(run_id: str) -> dict[str, CallTotals]:
         return await inspection.ask(lambda view: view.call_totals_by_step(run_id))
     finally:
         inspection.close()
+
+
+async def tell_sandboxes(run_id: str) -> None:
+    """Say what isolated the sandboxes that a run had: as recorded, whoever carried it out."""
+    inspection = opener.inspection(current_store())
+    try:
+        page = await inspection.ask(lambda view: view.activity_sandboxes(run_id, None, 100))
+    finally:
+        inspection.close()
+    backends = sorted({record.backend for record in page.rows})
+    if backends:
+        note(f"  sandbox {', '.join(backends)}")
 
 
 async def costs(run_id: str) -> str:

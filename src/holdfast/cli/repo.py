@@ -109,11 +109,11 @@ def _repo(options: argparse.Namespace) -> int:
 async def _follow(
     options: argparse.Namespace, folder: Path | None, engine: Engine, run_id: str
 ) -> int:
-    from holdfast.cli.progress import REPO, Progress, Watcher, follow
+    from holdfast.cli.progress import REPO, Progress, Watcher, follow, tell_sandboxes
+    from holdfast.cli.run import tell_start
     from holdfast.cli.run_text import ending, run_json, show_hint
 
-    if not options.json:
-        output.note(run_id)
+    tell_start(options, run_id)
     watcher = Watcher() if options.json else Progress(sys.stderr, engine, run_id, REPO)
     run, journal = await follow(engine, run_id, watcher)
     repair = await _repair(run)
@@ -128,6 +128,8 @@ async def _follow(
     if options.json:
         output.show_json({**run_json(run, journal), **made})
     else:
+        output.note(f"  by {options.agent or repair.model}")
+        await tell_sandboxes(run_id)
         for line in _closing(repair, made):
             print(line)
     return 0 if repair.passed else 1

@@ -27,7 +27,7 @@ from holdfast.agents.settings import code_settings
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
 from holdfast.cli.options import add_common, parse_object, store_name
-from holdfast.cli.progress import CODE, Progress, Watcher, costs, follow
+from holdfast.cli.progress import CODE, Progress, Watcher, costs, follow, tell_sandboxes
 from holdfast.cli.run_text import ending, exit_code, run_json, show_hint
 from holdfast.cli.workflow_files import load_workflow
 from holdfast.durations import seconds
@@ -210,6 +210,12 @@ def _say_how_to_come_back(options: argparse.Namespace, started: list[str], comma
     output.note(f"  stop it  holdfast runs cancel {run_id}{store}")
 
 
+def tell_start(options: argparse.Namespace, run_id: str, *by: str) -> None:
+    """Name the run that is followed, where it is kept, and what carries it out."""
+    if not options.json:
+        output.note("\n  ".join([f"{run_id}  in {store_name(options)}", *by]))
+
+
 def store_option(options: argparse.Namespace) -> str:
     """The option that leads another command to the same store."""
     return "" if options.store is None else f" --store {store_name(options)}"
@@ -262,10 +268,11 @@ def start_workflow(options: argparse.Namespace) -> int:
         return handle.id
 
     async def follow_workflow(engine: Engine, run_id: str) -> int:
-        if not options.json:
-            output.note(run_id)
+        tell_start(options, run_id)
         watcher = Watcher() if options.json else Progress(sys.stderr, engine, run_id)
         run, journal = await follow(engine, run_id, watcher)
+        if not options.json:
+            await tell_sandboxes(run_id)
         _show_end(options, run, journal)
         return exit_code(run)
 
@@ -314,7 +321,11 @@ def start_task(options: argparse.Namespace) -> int:
             chosen = None if options.model else await choose_or_demo(gateway, settings)
             check_demo(options.what, language.name, chosen.model if chosen else model, test_model)
             if chosen is not None:
-                by.append(f"  by {chosen.model}: {chosen.because}")
+                by.append(f"by {chosen.model}: {chosen.because}")
+            else:
+                by.append(f"by {model}: named for this run")
+            if test_model not in (None, chosen.model if chosen else model):
+                by.append(f"tests by {test_model}")
         text = json_text.dumps(input, ensure_ascii=False).encode()
         workflow = evaluate_code.options(key=options.key, timeout=limit)
         created = await create_run(await current_engine(), workflow, text, same_input=True)
@@ -323,8 +334,7 @@ def start_task(options: argparse.Namespace) -> int:
         return created.run.id
 
     async def follow_it(engine: Engine, run_id: str) -> int:
-        if not options.json:
-            output.note("\n".join([run_id, *by]))
+        tell_start(options, run_id, *by)
         here = options.out or "."
         code = await follow_task(engine, run_id, out=here, asked=options.out, json=options.json)
         if options.evidence is not None:
@@ -373,6 +383,7 @@ async def follow_task(
         output.note(ending(run))
         show_hint(run, journal)
     else:
+        await tell_sandboxes(run_id)
         most = _most_attempts(journal[0], evaluation)
         print(await _closing(run, evaluation, most, files))
     return 0 if evaluation is not None and evaluation.passed else 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import random
 import re
@@ -22,6 +21,7 @@ from holdfast.gateway.cloud_settings import (
 from holdfast.gateway.config import GatewayConfig, ProviderConfig, Route
 from holdfast.gateway.formats.base import Quirks
 from holdfast.gateway.messages import Origin
+from holdfast.near_names import did_you_mean
 
 Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key"]
 Cloud = Literal["aws", "google"]
@@ -402,6 +402,5 @@ class Routes:
             if provider.prefixes and name.startswith(provider.prefixes):
                 return Candidate(provider, name)
         known = [*self._providers, *self._config.aliases, *self._config.routes]
-        near = difflib.get_close_matches(head, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else "write provider/model, or define an alias"
+        hint = did_you_mean(head, known, "write provider/model, or define an alias")
         raise UnknownModel(f"unknown model {name!r}", hint=hint)
