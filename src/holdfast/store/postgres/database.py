@@ -1,8 +1,9 @@
 """A store in PostgreSQL within this process: one thread that writes, a few that read.
 
 What `store/sqlite/database.py` says of batches and questions holds here. A batch is one
-transaction. It begins with a lock that all who write to the store take: exclusively, and so one
-after the other as in SQLite, or shared, where every operation in it locks the rows it decides by.
+transaction. It begins with locks that all who write to the store take: exclusively, and so one
+after the other as in SQLite, or shared, where every operation in it locks the rows it decides by
+(see `sharing.py`).
 
 A connection that is lost is made anew and the batch is tried again. If it was lost while it
 committed, the server is asked what became of the transaction, by its number: what is reported as
@@ -13,12 +14,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psycopg
 
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import HoldfastError
 from holdfast.store.base import Change
 from holdfast.store.connection import Connection, DatabaseFault
 from holdfast.store.postgres import log_order, schema, sharing
@@ -30,8 +30,9 @@ from holdfast.store.postgres.connection import (
     is_lost,
     may_succeed_again,
 )
+from holdfast.store.postgres.transaction import NotShared, PostgresTransaction
 from holdfast.store.postgres.url import PostgresUrl
-from holdfast.store.sqlite.database import Database, Item, Result, Transaction, perform
+from holdfast.store.sqlite.database import Database, Item, Result, perform
 
 T = TypeVar("T")
 
@@ -40,59 +41,6 @@ PATIENCE = 60.0
 READERS_PATIENCE = 10.0
 PAUSES = (0.01, 0.05, 0.2, 0.5, 1.0)
 """Seconds between tries; the last one again and again."""
-
-COPY_EVENTS = """
-COPY events (run_id, seq, type, key, at, meta, value, blob, hash, log)
-FROM STDIN (FORMAT BINARY)
-"""
-EVENT_TYPES = (
-    "text", "int8", "text", "text", "float8", "text", "bytea", "text", "bytea", "int8",
-)  # fmt: skip
-
-
-@dataclass(slots=True)
-class PostgresTransaction(Transaction):
-    """One batch's view of the database."""
-
-    number: int = 0
-    """Of the transaction, with the store's base: the first part of its events' places."""
-    placed: int = 0
-    """How many events have their place."""
-
-    shared: bool = False
-    """Whether others write at the same time; then nothing in the batch reads what it has written,
-    and what it writes can go to the server at once."""
-    gathered: dict[str, list[tuple[Any, ...]]] = field(
-        default_factory=dict[str, list[tuple[Any, ...]]]
-    )
-
-    def later(self, sql: str, parameters: tuple[Any, ...]) -> None:
-        if self.shared:
-            self.gathered.setdefault(sql, []).append(parameters)
-        else:
-            self.execute(sql, parameters)
-
-    @property
-    def written(self) -> int:
-        gathered = sum(map(len, self.gathered.values()))
-        return self.connection.total_changes + len(self.rows) + gathered
-
-    def flush(self) -> None:
-        for sql, parameters in self.gathered.items():
-            self.connection.executemany(sql, parameters)
-        self.gathered.clear()
-        rows = self.rows
-        if not rows:
-            return
-        assert isinstance(self.connection, PostgresConnection)
-        first = (self.number << log_order.BITS) + self.placed
-        self.placed += len(rows)
-        if self.placed >= 1 << log_order.BITS:
-            raise StoreError(f"{self.placed:,} events are too many for one transaction")
-        numbered = ((*row, first + place) for place, row in enumerate(rows))
-        self.connection.copy(COPY_EVENTS, EVENT_TYPES, numbered)
-        self.connection.total_changes += len(rows)
-        rows.clear()
 
 
 class _Unknown(Exception):
@@ -158,7 +106,7 @@ class PostgresDatabase(Database):
         while True:
             try:
                 return self._transaction(self._ready_to_write(), items, plan, durable=durable)
-            except sharing.NotShared:
+            except NotShared:
                 plan = None
                 continue
             except _Unknown as unknown:
@@ -199,7 +147,7 @@ class PostgresDatabase(Database):
                 "BEGIN",
                 schema.settings(self.url),
                 f"SET LOCAL synchronous_commit = {'on' if durable else 'off'}",
-                schema.locked(self.url, shared=plan is not None),
+                *self._locks(plan),
             )
             txid, base = connection.execute(log_order.NUMBER).fetchone() or (0, 0)
             transaction = PostgresTransaction(
@@ -221,6 +169,18 @@ class PostgresDatabase(Database):
             self._roll_back(connection)
             raise
         return results, change
+
+    def _locks(self, plan: sharing.Plan | None) -> list[str]:
+        """The locks of a batch, always in this order: for itself, but that of the runs if it may
+        share it."""
+        found: list[str] = []
+        if plan is None or plan.runs:
+            found.append(schema.locked(self.url, shared=plan is not None))
+        return found + [
+            schema.locked(self.url, what=f" {what}")
+            for what in ("ledger", "sandboxes")
+            if plan is None or what in plan.apart
+        ]
 
     def _roll_back(self, connection: PostgresConnection) -> None:
         try:

@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.ids import new_id
 from holdfast.store.connection import Connection
 from holdfast.store.postgres.database import PostgresDatabase
-from holdfast.store.sqlite.database import Transaction
+from holdfast.store.sqlite.database import Own, Transaction
 
 LEASE_SECONDS = 15.0
 RENEW_SECONDS = 4.0
@@ -95,7 +95,7 @@ class LeasedOwner(OwnerLeases):
 
         while not self._closing.wait(RENEW_SECONDS):
             try:
-                self._database.write(again, durable=False).result()
+                self._database.write(Own((), again), durable=False).result()
             except HoldfastError:
                 continue  # the server is gone: who comes back renews first of all
 
@@ -105,4 +105,5 @@ class LeasedOwner(OwnerLeases):
         if self._held:
             self._thread.join()
             with suppress(HoldfastError):  # then it ends by itself
-                self._database.write(lambda tx: self.forget(tx.connection, self.id)).result()
+                forgetting = Own((), lambda tx: self.forget(tx.connection, self.id))
+                self._database.write(forgetting).result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.clock import Clock
@@ -10,11 +11,12 @@ from holdfast.errors import Refused
 from holdfast.records import Event, Worker
 from holdfast.store.connection import Connection
 from holdfast.store.postgres import log_order
+from holdfast.store.postgres.claims import Claiming
 from holdfast.store.postgres.database import PostgresDatabase
 from holdfast.store.postgres.notices import LoopNotices
 from holdfast.store.postgres.url import PostgresUrl
 from holdfast.store.sqlite import leases
-from holdfast.store.sqlite.database import Database, Transaction
+from holdfast.store.sqlite.database import Database, Own, Transaction
 from holdfast.store.sqlite.store import SqlStore
 from holdfast.store.sqlite.wake import Wakes
 
@@ -24,7 +26,9 @@ committed meanwhile; one that takes longer holds the log back, not the reader.""
 LOOK_SECONDS = 0.005
 
 FOLD = """
-WITH gone AS (DELETE FROM run_deltas RETURNING workflow, status, delta)
+WITH here AS (SELECT ctid FROM run_deltas FOR UPDATE SKIP LOCKED),
+  gone AS (DELETE FROM run_deltas WHERE ctid IN (SELECT ctid FROM here)
+           RETURNING workflow, status, delta)
 INSERT INTO run_deltas SELECT workflow, status, sum(delta) FROM gone
 GROUP BY workflow, status HAVING sum(delta) <> 0
 """
@@ -58,7 +62,17 @@ class PostgresStore(SqlStore):
             leases.lease(tx, worker, self._moment())
             tx.execute(FOLD)
 
-        await self._write(operation)
+        await self._write(Own((), operation))
+
+    def _claiming(
+        self,
+        worker: Worker,
+        workflows: Sequence[str],
+        limit: int,
+        now: leases.Moment,
+        lost: Sequence[str],
+    ) -> Claiming:
+        return Claiming(worker, workflows, limit, now, lost)
 
     async def log(self, after: int, limit: int, run_id: str | None = None) -> list[Event]:
         await self._settled()

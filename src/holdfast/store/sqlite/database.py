@@ -21,13 +21,13 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.records import Event
@@ -81,12 +81,15 @@ class Transaction:
     mail: set[str] = field(default_factory=set[str])
     due: bool = False
 
-    def execute(self, sql: str, parameters: tuple[Any, ...] = ()) -> Cursor:
+    def execute(self, sql: str, parameters: tuple[Any, ...] | Mapping[str, Any] = ()) -> Cursor:
         try:
             return self.connection.execute(sql, parameters)
         except UnicodeEncodeError:
             # Half a surrogate pair, as in an error that names a strange file: SQLite can't hold
             # it, and a run must not hang on it. The journal, in ASCII, has it as it was.
+            if isinstance(parameters, Mapping):
+                named = {name: _escaped(value) for name, value in parameters.items()}
+                return self.connection.execute(sql, named)
             return self.connection.execute(sql, tuple(map(_escaped, parameters)))
 
     def later(self, sql: str, parameters: tuple[Any, ...]) -> None:
@@ -121,6 +124,35 @@ def _escaped(value: Any) -> Any:
 
 
 Operation = Callable[[Transaction], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """An operation of the owner of some runs, which concerns these and no others.
+
+    Databases with many writers lock their rows, and carry out others at the same time.
+    """
+
+    runs: Sequence[str]
+    run: Operation
+    mail: Sequence[int] = ()
+    """The runs that these were left for are concerned too."""
+
+    def __call__(self, tx: Transaction) -> Any:
+        return self.run(tx)
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """An operation on tables that runs have nothing to do with: it meets only those of its kind."""
+
+    what: Literal["ledger", "sandboxes"]
+    run: Operation
+
+    def __call__(self, tx: Transaction) -> Any:
+        return self.run(tx)
+
+
 Done = Callable[[Any, HoldfastError | None], None]
 Item = tuple[Operation, Done]
 Result = tuple[Done, Any, HoldfastError | None]

@@ -154,7 +154,7 @@ def _delete(tx: Transaction, run_id: str, at: float) -> None:
     for chain, id in tx.execute(ANSWERS, (run_id,)).fetchall():
         tx.execute("DELETE FROM messages WHERE name = ?", (f"{ANSWER}{chain}/{id}",))
     for sql in STATEMENTS:
-        tx.connection.execute(sql, {"run": run_id, "at": at})
+        tx.execute(sql, {"run": run_id, "at": at})
 
 
 def purge(tx: Transaction, most: int = AT_ONCE) -> bool:
@@ -163,7 +163,7 @@ def purge(tx: Transaction, most: int = AT_ONCE) -> bool:
     if found is None:
         return False
     parameters = {"run": found[0], "most": most}
-    removed = sum(tx.connection.execute(sql, parameters).rowcount for sql in MANY)
+    removed = sum(tx.execute(sql, parameters).rowcount for sql in MANY)
     if removed == 0:
         tx.execute("DELETE FROM deleted WHERE run_id = ?", (found[0],))
     return True

@@ -23,7 +23,7 @@ from holdfast.store.base import Change
 from holdfast.store.connection import Connection, DatabaseFault
 from holdfast.store.ledger import KEPT_SECONDS, Begun, CallTotals, Earlier, Rate
 from holdfast.store.sqlite import ledger_rows, ledger_spend
-from holdfast.store.sqlite.database import MEMORY, Database, Result, Transaction
+from holdfast.store.sqlite.database import MEMORY, Apart, Database, Result, Transaction
 from holdfast.store.sqlite.ledger_rows import Hold
 from holdfast.store.sqlite.ledger_spend import Line, Waiter
 from holdfast.store.sqlite.process_locks import FileOwner, Owner, owners_folder
@@ -437,7 +437,7 @@ class SqlLedger:
 
         value: list[T] = []
         submit = self._database.submit_soon if soon else self._database.submit
-        submit([(operation, _reported)], report, durable=durable)
+        submit([(Apart("ledger", operation), _reported)], report, durable=durable)
         return future
 
     async def _read_after_ends(self, question: Callable[[Connection], T]) -> T:

@@ -82,6 +82,11 @@ WHERE r.owner = ? ORDER BY i.id
 """
 
 
+def open_wait_for(tx: Transaction, run_id: str, key: str, child: str) -> None:
+    """Begin to wait for the end of a run that was made in this very transaction."""
+    tx.execute(OPEN, (run_id, key, END_OF + child, "", "{}"))
+
+
 def open_wait(tx: Transaction, run_id: str, key: str, name: str, match: dict[str, Any]) -> None:
     """Begin to wait; what fits and is already there becomes mail."""
     wanted = json.dumps(match)

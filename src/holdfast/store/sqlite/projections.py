@@ -284,8 +284,10 @@ def _wait_closed(tx: Transaction, event: Event) -> None:
 
 def _child_started(tx: Transaction, event: Event) -> None:
     new = new_run_from(event.facts["run"], event.at)
-    _create_once(tx, new)
-    mailbox.open_wait(tx, event.run_id, event.key, END_OF + new.id, {})
+    if _create_once(tx, new):
+        mailbox.open_wait_for(tx, event.run_id, event.key, new.id)
+    else:
+        mailbox.open_wait(tx, event.run_id, event.key, END_OF + new.id, {})
 
 
 def _child_dropped(tx: Transaction, event: Event) -> None:
@@ -296,9 +298,12 @@ def _child_dropped(tx: Transaction, event: Event) -> None:
         cancel(tx, child, event.at)
 
 
-def _create_once(tx: Transaction, new: NewRun) -> None:
-    if existing(tx, new) is None:
-        create(tx, new)
+def _create_once(tx: Transaction, new: NewRun) -> bool:
+    """Create a run; False if it was there before."""
+    if existing(tx, new) is not None:
+        return False
+    create(tx, new)
+    return True
 
 
 def new_run_from(data: dict[str, Any], at: float) -> NewRun:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.errors import UsageError
@@ -18,6 +19,10 @@ SELECT r.id, r.workflow, r.version, r.status, r.created_at, r.key, r.parent_id, 
 FROM runs r
 """
 GET = COLUMNS + "WHERE r.id = ?"
+GET_MANY = COLUMNS + "WHERE r.id IN (SELECT value FROM json_each(?))"  # noqa: S608
+ATTRIBUTES_OF_MANY = """
+SELECT run_id, name, value FROM attributes WHERE run_id IN (SELECT value FROM json_each(?))
+"""
 ATTRIBUTES = "SELECT name, value FROM attributes WHERE run_id = ?"
 NEWEST = """
 SELECT newest.id FROM runs old JOIN runs newest ON newest.chain = old.chain
@@ -52,8 +57,21 @@ def get(connection: Connection, run_id: str) -> Run | None:
     return _run(connection, row) if row is not None else None
 
 
+def get_many(connection: Connection, ids: Sequence[str]) -> dict[str, Run]:
+    """Runs by their ids: those that are there."""
+    wanted = (json.dumps(list(ids)),)
+    found: dict[str, list[tuple[str, str]]] = {run_id: [] for run_id in ids}
+    for run_id, name, value in connection.execute(ATTRIBUTES_OF_MANY, wanted):
+        found[run_id].append((name, value))
+    rows = connection.execute(GET_MANY, wanted)
+    return {row[0]: _run_of(row, found[row[0]]) for row in rows}
+
+
 def _run(connection: Connection, row: tuple[Any, ...]) -> Run:
-    found = connection.execute(ATTRIBUTES, (row[0],)).fetchall()
+    return _run_of(row, connection.execute(ATTRIBUTES, (row[0],)).fetchall())
+
+
+def _run_of(row: tuple[Any, ...], found: list[tuple[str, str]]) -> Run:
     *fields, continued_from, continued_as, timeout, deadline = row
     return Run(
         *fields,

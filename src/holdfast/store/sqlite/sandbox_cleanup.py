@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.store.connection import Connection
 from holdfast.store.sandboxes import Dropped
-from holdfast.store.sqlite.database import Database
+from holdfast.store.sqlite.database import Apart, Database
 
 AT_ONCE = 500
 
@@ -39,9 +39,10 @@ def prune_store(path: Path, keep: float, *, most: int = AT_ONCE) -> Dropped:
 def prune(database: Database, keep: float, *, most: int = AT_ONCE) -> Dropped:
     """The same of a database, which is closed then."""
     before, whole = time.time() - keep, Dropped()
+    operation = Apart("sandboxes", lambda tx: drop(tx.connection, before, most=most))
     try:
         while True:
-            some = database.write(lambda tx: drop(tx.connection, before, most=most)).result()
+            some: Dropped = database.write(operation).result()
             whole += some
             if some == Dropped():
                 return whole

@@ -22,7 +22,7 @@ from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecor
 from holdfast.store.connection import Connection, DatabaseFault
 from holdfast.store.sandboxes import Dropped
 from holdfast.store.sqlite import sandbox_cleanup, sandbox_rows
-from holdfast.store.sqlite.database import Database, Transaction
+from holdfast.store.sqlite.database import Apart, Database, Transaction
 from holdfast.store.sqlite.process_locks import (
     FileOwner,
     Owner,
@@ -148,7 +148,9 @@ class SqlSandboxWriter:
                 self._news.notify_all()
 
         self._database.submit(
-            [(operation, done)], lambda results, _: done(*results[0][1:]), durable=False
+            [(Apart("sandboxes", operation), done)],
+            lambda results, _: done(*results[0][1:]),
+            durable=False,
         )
 
     def _written(self, _value: object, error: HoldfastError | None) -> None:

@@ -22,7 +22,7 @@ from holdfast.store.sandboxes import (
     SandboxPage,
 )
 from holdfast.store.sqlite import sandbox_rows
-from holdfast.store.sqlite.database import Database, nothing
+from holdfast.store.sqlite.database import Apart, Database, nothing
 from holdfast.store.sqlite.process_locks import OwnerFiles, Owners, owners_folder
 from holdfast.store.sqlite.sandbox_writer import close_dead, dead_owners
 
@@ -87,7 +87,8 @@ class SqlSandboxRecords:
             self._ready = True
         dead, answer = await self._ask(question)
         if dead:
-            closing = self._database.write(lambda tx: close_dead(tx.connection, self._owners))
+            operation = Apart("sandboxes", lambda tx: close_dead(tx.connection, self._owners))
+            closing = self._database.write(operation)
             await asyncio.wrap_future(closing)
             _, answer = await self._ask(question)
         return answer

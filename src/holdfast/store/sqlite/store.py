@@ -41,7 +41,7 @@ from holdfast.store.sqlite import (
     subscriptions,
     updates,
 )
-from holdfast.store.sqlite.database import Database, Transaction, nothing
+from holdfast.store.sqlite.database import Database, Own, Transaction, nothing
 from holdfast.store.sqlite.wake import Wake, Wakes
 from holdfast.store.sqlite.writer import LoopWriter, Writer
 from holdfast.store.subscriptions import Dealt, News
@@ -170,16 +170,16 @@ class SqlStore:
         self, worker: Worker, workflows: Sequence[str], limit: int, lost: Sequence[str]
     ) -> list[Claim]:
         now = self._moment()
-        claims = await self._write(lambda tx: leases.claim(tx, worker, workflows, limit, now, lost))
+        claims = await self._write(self._claiming(worker, workflows, limit, now, lost))
         if self._wake is not None:
             self._wake.forget(lost)
         return claims
 
     async def renew(self, worker: Worker) -> None:
-        await self._write(lambda tx: leases.lease(tx, worker, self._moment()))
+        await self._write(Own((), lambda tx: leases.lease(tx, worker, self._moment())))
 
     def renew_apart(self, worker: Worker) -> None:
-        self._write_apart(lambda tx: leases.lease(tx, worker, self._moment()))
+        self._write_apart(Own((), lambda tx: leases.lease(tx, worker, self._moment())))
 
     def park_apart(self, run_id: str, fence: int, facts: dict[str, Any], at: float) -> None:
         def operation(tx: Transaction) -> None:
@@ -188,12 +188,23 @@ class SqlStore:
 
         self._write_apart(operation)
 
+    def _claiming(
+        self,
+        worker: Worker,
+        workflows: Sequence[str],
+        limit: int,
+        now: leases.Moment,
+        lost: Sequence[str],
+    ) -> Callable[[Transaction], list[Claim]]:
+        return lambda tx: leases.claim(tx, worker, workflows, limit, now, lost)
+
     async def keep_due(self, before: float) -> None:
         await self._write(lambda tx: leases.keep_due(tx, before, self.clock.now()))
 
     async def release(self, run_id: str, fence: int, due_at: float | None) -> bool:
         now = self.clock.now()
-        return await self._write(lambda tx: leases.release(tx, run_id, fence, due_at, now))
+        operation = Own((run_id,), lambda tx: leases.release(tx, run_id, fence, due_at, now))
+        return await self._write(operation)
 
     async def retire(self, worker_id: str) -> None:
         await self._write(lambda tx: leases.retire(tx, worker_id, self.clock.now()))
@@ -214,7 +225,7 @@ class SqlStore:
         return await self._read(lambda c: mailbox.mail(c, worker_id))
 
     async def drop_mail(self, ids: Sequence[int]) -> None:
-        await self._write(lambda tx: mailbox.drop_mail(tx, ids))
+        await self._write(Own((), lambda tx: mailbox.drop_mail(tx, ids), mail=ids))
 
     async def send(
         self, name: str, payload: bytes, event_id: str, run_id: str | None, at: float
@@ -342,7 +353,9 @@ class SqlStore:
         return await self._write(lambda tx: approvals.use(tx, id, step, self.clock.now()))
 
     async def begin_once(self, run_id: str, key: str) -> bool:
-        return await self._write(lambda tx: approvals.begin_once(tx, run_id, key, self.clock.now()))
+        now = self.clock.now()
+        operation = Own((run_id,), lambda tx: approvals.begin_once(tx, run_id, key, now))
+        return await self._write(operation)
 
     async def secret(self, name: str) -> bytes:
         known = await self._read(lambda c: approvals.known_secret(c, name))
@@ -360,7 +373,7 @@ class SqlStore:
             leases.check_fence(tx, run_id, fence)
             return projections.write_chunk(tx, run_id, stream, data, at, step, attempt)
 
-        return await self._write(operation)
+        return await self._write(Own((run_id,), operation))
 
     async def chunks(self, run_id: str, stream: str, start: int, limit: int) -> list[Chunk]:
         return await self._read(lambda c: queries.chunks(c, run_id, stream, start, limit))
