@@ -20,14 +20,15 @@ from holdfast.errors import ApprovalRefused, HoldfastError, LeaseLost
 from holdfast.records import STEP_STARTED, Event
 from holdfast.store.base import Append
 from holdfast.store.postgres import sharing
+from holdfast.store.postgres.claims import Claiming
 from holdfast.store.postgres.connection import PostgresConnection
 from holdfast.store.postgres.database import PostgresDatabase
 from holdfast.store.postgres.url import PostgresUrl
 from holdfast.store.sqlite import approvals, events, leases, mailbox, projections, queries
-from holdfast.store.sqlite.database import Transaction
+from holdfast.store.sqlite.database import Apart, Own, Transaction
 from holdfast.store.sqlite.journal import Appending
 from holdfast.testing.store_conformance.approvals import approval, verdict
-from holdfast.testing.store_conformance.records import event, new_run, worker
+from holdfast.testing.store_conformance.records import event, new_run, wait_for, worker
 from waiting import LIMIT, until
 
 T = TypeVar("T")
@@ -51,7 +52,9 @@ class Machines:
     ) -> tuple[Any, Any]:
         """Both; the second begins when the first has decided and not committed."""
         held = Held(first)
-        one = self.one.write(held)
+        if isinstance(first, Appending):
+            held = HeldAppend(first.append)
+        one = self.one.write(Own(first.runs, held) if isinstance(first, Own) else held)
         assert held.decided.wait(LIMIT)
         two = self.two.write(second)
         until(lambda: two.done() or self.someone_waits(), "the second to come to a lock")
@@ -138,8 +141,8 @@ def test_an_event_that_is_sent_while_a_wait_opens_is_not_lost(
 ) -> None:
     started(machines)
 
-    def wait(tx: Transaction) -> None:
-        mailbox.open_wait(tx, "run_1", "0/1", "paid", {})
+    wait = Appending(appending("run_1", 1, wait_for(2, "0/1", "paid")))
+    assert sharing.plan([wait]) is not None, "it shares the lock, and the event does not"
 
     def send(tx: Transaction) -> None:
         mailbox.send(tx, "paid", b"{}", "evt_1", None, 1.0)
@@ -186,13 +189,77 @@ def test_two_who_claim_get_different_runs(machines: Machines) -> None:
         new = new_run(f"run_{number}")
         machines.one.write(leases.Creating(new, None, machines.moment)).result(LIMIT)
 
-    def claim(name: str) -> Callable[[Transaction], list[leases.Claim]]:
-        return lambda tx: leases.claim(tx, worker(name), ["flow"], 4, machines.moment(), [])
-
-    one, two = machines.at_once(claim("wkr_1"), claim("wkr_2"))
-    taken = [[found.run.id for found in claims] for claims in (one, two)]
+    held = Held(claiming(machines, "wkr_1"))
+    one = machines.one.write(Own((), held))
+    assert held.decided.wait(LIMIT)
+    two = machines.two.write(claiming(machines, "wkr_2")).result(LIMIT)
+    assert not one.done(), "the second has not waited for the first"
+    held.go_on.set()
+    taken = [[found.run.id for found in claims] for claims in (one.result(LIMIT), two)]
     assert [len(ids) for ids in taken] == [4, 2]
     assert set(taken[0]).isdisjoint(taken[1])
+    assert all(found.run.started_at is not None and found.fence == 1 for found in two)
+
+
+@pytest.mark.parametrize("special", ["a request", "a limit", "a deadline", "a suspect"])
+def test_a_claim_that_meets_more_than_runs_that_may_go_on_is_made_alone(
+    machines: Machines, special: str
+) -> None:
+    options: dict[str, Any] = {"a limit": {"run_limit": 1}, "a deadline": {"timeout": 1.0}}.get(
+        special, {}
+    )
+    names = ["run_1", "run_2"]
+    for name in names:
+        machines.one.write(leases.Creating(new_run(name, **options), None, machines.moment)).result(
+            LIMIT
+        )
+    if special == "a request":
+        machines.one.write(lambda tx: mailbox.request(tx, "run_1", "pause", 1.0)).result(LIMIT)
+    if special == "a suspect":
+        suspect = "UPDATE runs SET crashes = 2"
+        machines.one.write(lambda tx: tx.execute(suspect) and None).result(LIMIT)
+    taken = [each.run.id for each in machines.two.write(claiming(machines, "wkr_2")).result(LIMIT)]
+    expected = {"a request": ["run_2"], "a deadline": names}.get(special, ["run_1"])
+    assert taken == expected, "as in SQLite: a paused run stays, one place, both ended, one suspect"
+
+
+def claiming(machines: Machines, name: str, *lost: str) -> Claiming:
+    return Claiming(worker(name), ["flow"], 4, machines.moment(), lost)
+
+
+@pytest.mark.parametrize("first", ["the end", "the release"])
+def test_a_run_that_is_given_back_while_its_child_ends_is_woken(
+    machines: Machines, first: str
+) -> None:
+    started(machines)
+    child = {"id": "run_2", "workflow": "other", "version": "1", "input": "{}", "meta": {}}
+    start = Appending(appending("run_1", 1, event(2, "child.started", "0/1", run=child)))
+    assert sharing.plan([start]) is not None
+    machines.one.write(start).result(LIMIT)
+    other = Claiming(worker("wkr_2"), ["other"], 4, machines.moment(), [])
+    [claimed] = machines.two.write(other).result(LIMIT)
+
+    end = Appending(appending("run_2", claimed.fence, event(2, "run.completed", of="run_2")))
+    back = Own(("run_1",), lambda tx: leases.release(tx, "run_1", 1, None, 5.0))
+    machines.at_once(*((end, back) if first == "the end" else (back, end)))
+    [(due, owner)] = machines.ask("SELECT due_at, owner FROM runs WHERE id = 'run_1'")
+    assert owner is None and due is not None, "it has mail: somebody has to look"
+    assert machines.ask("SELECT kind, ref FROM inbox") == [("ended", "run_2")]
+
+
+def test_model_calls_and_claims_do_not_wait_for_one_another(machines: Machines) -> None:
+    started(machines)
+    held = Held(lambda _tx: None)
+    call = machines.one.write(Apart("ledger", held))
+    assert held.decided.wait(LIMIT)
+    machines.two.write(claiming(machines, "wkr_2")).result(LIMIT)
+    machines.two.write(Appending(appending("run_1", 1, step(2)))).result(LIMIT)
+    other = machines.two.write(Apart("ledger", lambda _tx: None))
+    until(lambda: other.done() or machines.someone_waits(), "the second call to come to a lock")
+    assert not other.done(), "calls have the ledger to themselves: limits are checked under it"
+    held.go_on.set()
+    call.result(LIMIT)
+    other.result(LIMIT)
 
 
 def test_two_starts_by_one_key_are_one_run(machines: Machines) -> None:
@@ -221,9 +288,8 @@ def test_of_two_who_decide_one_is_refused(machines: Machines) -> None:
 
 
 def test_of_two_who_begin_a_step_one_does(machines: Machines) -> None:
-    def begin(tx: Transaction) -> bool:
-        return approvals.begin_once(tx, "run_1", "0/1", 1.0)
-
+    started(machines)
+    begin = Own(("run_1",), lambda tx: approvals.begin_once(tx, "run_1", "0/1", 1.0))
     assert machines.at_once(begin, begin) == (True, False)
 
 
@@ -231,8 +297,7 @@ def test_a_run_is_cancelled_while_another_claims_it(machines: Machines) -> None:
     creating = leases.Creating(new_run("run_1"), None, machines.moment)
     machines.one.write(creating).result(LIMIT)
 
-    def claim(tx: Transaction) -> list[leases.Claim]:
-        return leases.claim(tx, worker(), ["flow"], 4, machines.moment(), [])
+    claim = Own((), claiming(machines, "wkr_1"))
 
     def cancel(tx: Transaction) -> None:
         run = queries.get(tx.connection, "run_1")
@@ -334,7 +399,9 @@ def test_what_shares_the_lock_is_what_concerns_its_own_run() -> None:
 
     assert of(step(2)) is not None
     assert of(event(2, "run.completed")) is not None
-    assert of(event(2, "wait.created", "0/1", name="n")) is None
-    assert of(event(2, "child.started", "0/1")) is None
+    assert of(event(2, "wait.created", "0/1", name="n")) is not None
+    assert of(event(2, "wait.created", "0/1", name="@run/run_2")) is None
+    limited = {"id": "run_2", "run_limit": 1}
+    assert of(event(2, "child.started", "0/1", run=limited)) is None
     assert of(event(2, "run.failed", handler={"id": "run_9"})) is None
     assert sharing.plan([lambda tx: None]) is None
