@@ -3,6 +3,8 @@
 From the distribution's packages, as a user without rights, on a socket in a folder of its own. The
 workers of one run share it: each holds a shared lock on a file while it may use it, and whoever
 gets the lock alone at the end stops the server. A store for a test is a namespace of its own.
+
+A server does not outlive tests that were killed: a process waits for the end of whoever made it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -32,6 +35,22 @@ _SETTINGS = {
     "timezone": "UTC",
 }
 _numbers = itertools.count(1)
+
+GUARD = """
+import fcntl, pathlib, shutil, subprocess, sys
+folder, *stop = sys.argv[1:]
+sys.stdin.read()  # ends with the process at the other end
+try:
+    users = open(pathlib.Path(folder, "users"))
+except FileNotFoundError:
+    pass
+else:
+    fcntl.flock(users, fcntl.LOCK_EX)  # the others of its run
+if pathlib.Path(folder).exists():
+    subprocess.run(stop, capture_output=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    pathlib.Path(folder + ".lock").unlink(missing_ok=True)
+"""
 
 
 def programs() -> Path | None:
@@ -75,6 +94,16 @@ class Server:
             user = pwd.getpwnam("postgres")
             os.chown(self.folder, user.pw_uid, user.pw_gid)
         self.run("initdb", "-D", str(self.data), "-U", "holdfast", "-A", "trust", "--no-sync")
+        self._guard()
+
+    def _guard(self) -> None:
+        """Have the server end, and its folder go, with this process, however that ends."""
+        reading, self._held = os.pipe()  # the other end is open for as long as this process is
+        pg_ctl = str(self._programs / "pg_ctl")
+        stop = [*_as_user(), pg_ctl, "-D", str(self.data), "-w", "-m", "immediate", "stop"]
+        command = ["setsid", "-f", sys.executable, "-c", GUARD, str(self.folder.parent), *stop]
+        subprocess.run(command, stdin=reading, stdout=subprocess.DEVNULL, check=True)
+        os.close(reading)
 
     def start(self) -> None:
         options = " ".join(f"-c {name}={value or chr(39) * 2}" for name, value in self._all())

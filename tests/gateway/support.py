@@ -14,7 +14,7 @@ from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.keys import create_key
 from holdfast.gateway.service import server
-from holdfast.store.sqlite.ledger import SqliteLedger
+from holdfast.store import opener
 from waiting import LIMIT
 
 PRICE = {"input": 1, "output": 2}
@@ -25,7 +25,7 @@ def make_gateway(
 ) -> Gateway:
     """A gateway with this configuration, and a ledger at `store`."""
     built = GatewayConfig.from_dict(config)
-    ledger = SqliteLedger(store, replays_for=built.replays_for)
+    ledger = opener.ledger(store, replays_for=built.replays_for)
     return Gateway(built, ledger=ledger, environ=environ or {})
 
 

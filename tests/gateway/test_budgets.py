@@ -28,7 +28,7 @@ from holdfast.gateway.reply import Usage
 from holdfast.gateway.scripted import Fail, Say
 from holdfast.records.calls import SpendLimit
 from holdfast.session import Caller, CurrentStep, set_caller
-from holdfast.store.sqlite.ledger import SqliteLedger
+from holdfast.store import opener
 from holdfast.testing.providers import FakeProvider
 from waiting import until
 
@@ -79,12 +79,15 @@ def test_processes_share_a_budget(tmp_path: Path) -> None:
 
 
 def test_kill_9_leaves_no_room_lost_and_none_too_much(tmp_path: Path) -> None:
+    kill_9_leaves_no_room_lost_and_none_too_much(tmp_path / "store.db")
+
+
+def kill_9_leaves_no_room_lost_and_none_too_much(store: Path | str) -> None:
     """Killed with calls in flight: they count in full, and whoever comes next settles them."""
 
     def slow(request: Request) -> Say:
         return Say("x", usage=Usage(10, 100), delay=60)
 
-    store = tmp_path / "store.db"
     with FakeProvider(slow) as fake:
         killed = worker(fake.url, 5, store)
         until(lambda: fake.hits == 5)
@@ -96,7 +99,7 @@ def test_kill_9_leaves_no_room_lost_and_none_too_much(tmp_path: Path) -> None:
         assert fake.hits == 15
 
     async def look() -> None:
-        ledger = SqliteLedger(store)
+        ledger = opener.ledger(store)
         spend = await ledger.spend("run:run_1")
         assert (spend.usd, spend.reserved_usd, spend.calls) == (2 * NANO, 0, 20)
         lost = await ledger.calls(status="unknown")
@@ -106,7 +109,7 @@ def test_kill_9_leaves_no_room_lost_and_none_too_much(tmp_path: Path) -> None:
     asyncio.run(look())
 
 
-def worker(url: str, number: int, store: Path) -> subprocess.Popen[str]:
+def worker(url: str, number: int, store: Path | str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(WORKER), url, str(number)],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "HOLDFAST_STORE": str(store)},

@@ -105,7 +105,7 @@ class Server:
 
 @asynccontextmanager
 async def running(
-    store: Path, *, worker: bool = True, token: str | None = None, **settings: Any
+    store: Path | str, *, worker: bool = True, token: str | None = None, **settings: Any
 ) -> AsyncIterator[Server]:
     """A server on any free port."""
     listener = bind("127.0.0.1", 0)
