@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +16,12 @@ import pytest
 from holdfast import open_engine, start
 from holdfast.agents.code import demo, evaluate_code
 from holdfast.errors import RunFailed
+from sandbox import support
+from sandbox.fixtures import sandbox_state
+from usual_backend import VARIABLE
+from waiting import LIMIT
+
+__all__ = ["sandbox_state"]
 
 PALINDROME = (
     "Write a function called isPalindrome that checks if a string is a valid palindrome, "
@@ -44,6 +56,28 @@ async def test_a_known_task_passes_under_the_name_it_asks_for(
     made = await run.result()
     assert made.passed, made.error
     assert named in made.code
+
+
+@pytest.mark.parametrize("language", ["python", "typescript"])
+async def test_a_task_is_healed_on_gvisor_too(
+    language: str, sandbox_state: str, tmp_path: Path
+) -> None:
+    support.require("gvisor")
+    words = ["run", SUBSEQUENCE, "--language", language, "--model", "scripted/demo"]
+    made = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "holdfast.cli.main", *words, "--store", "gvisor.db", "--json"],
+        env={**os.environ, VARIABLE: "gvisor"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert '"attempts": 2' in made.stdout  # its first answer is wrong, and the tests say so
+    with contextlib.closing(sqlite3.connect(tmp_path / "gvisor.db")) as store:
+        used = store.execute("SELECT DISTINCT backend FROM sandboxes").fetchall()
+    assert used == [("gvisor",)]
 
 
 @pytest.mark.parametrize(
