@@ -22,8 +22,9 @@ class Cheat:
     """Ends only with its time."""
     apart: str = ""
     """What is said if the program is run apart from its tests, where that is something else."""
-    child: str = ""
-    """What is said if a child that it left behind comes to the end of the tests first."""
+    or_said: str = ""
+    """What may be said instead: if a child that it left behind comes to the end of the tests first,
+    or on busy cores."""
 
     def __str__(self) -> str:
         return self.name
@@ -145,7 +146,7 @@ def double(n):
     Cheat("becomes another program", f"import os\nos.execvp('true', ['true'])\n{WRONG}",
           "ended by itself (exit status 0)"),
     Cheat("lets a child go on and leaves", f"import os\nif os.fork():\n    os._exit(0)\n{WRONG}",
-          "ended by itself", child="assert 6 == 4"),
+          "ended by itself", or_said="assert 6 == 4"),
     # --- the tests' files ---
     Cheat("empties the tests", f"open('test_solution.py', 'w').close()\n{WRONG}",
           "the program changed test_solution.py", apart="assert 6 == 4"),
@@ -396,7 +397,7 @@ import os
 def double(n):
     while True:
         os.fork()
-""", "the tests ", slow=True),
+""", "the tests ", slow=True, or_said="Resource temporarily unavailable"),
     Cheat("starts threads without end", """
 import threading, time
 def double(n):
@@ -629,7 +630,7 @@ export function double(n) {
 export function double(n) {
   return n && new Promise((resolve) => setTimeout(resolve, 1_000_000));
 }
-""", "did not reach line 8", "later", slow=True),
+""", "did not reach line 8", "later", slow=True, or_said="did not end within"),
     Cheat("floods its output", """
 import fs from "node:fs";
 export function double(n) {

@@ -64,7 +64,7 @@ def check(tried_out: Sequence[Cheat], found: dict[str, Evaluation]) -> None:
         if evaluation.passed:
             wrong.append(f"{cheat.name}: PASSED with {evaluation.summary}")
         elif (said := _said(cheat, evaluation)) not in told and not (
-            cheat.child and cheat.child in told
+            cheat.or_said and cheat.or_said in told
         ):
             wrong.append(f"{cheat.name}, {evaluation.level}: not {said!r} but {told}")
         elif not evaluation.summary:
