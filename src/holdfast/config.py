@@ -37,8 +37,19 @@ _OTHERS = ("HOLDFAST_GATEWAY_URL", "HOLDFAST_GATEWAY_KEY")
 Table = Mapping[str, Any]
 
 
-def section(name: str, cls: type[T], environ: Mapping[str, str] = os.environ) -> T:
-    """The section `name` as the dataclass `cls`, variables laid over it; raises ConfigError."""
+def section(
+    name: str,
+    cls: type[T],
+    environ: Mapping[str, str] = os.environ,
+    *,
+    profile: str | None = None,
+) -> T:
+    """The section `name` as the dataclass `cls`, variables laid over it; raises ConfigError.
+
+    `profile`: this one, rather than that of the process.
+    """
+    if profile is not None:
+        environ = {**environ, "HOLDFAST_PROFILE": profile}
     data = {**_table(read(environ).get(name, {}), name), **_variables(name, cls, environ)}
     return build(cls, data, name)
 
@@ -66,6 +77,17 @@ def read(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     return {**_laid_over(file.plain, file.overlay), "profile": file.profile}
 
 
+def profiles(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The profiles that may be chosen, that of this process first."""
+    file = _file(environ)
+    return [file.profile, *(each for each in file.profiles if each != file.profile)]
+
+
+def check_profile(name: str, environ: Mapping[str, str] = os.environ) -> str:
+    """The profile of this name; raises ConfigError if there is none."""
+    return _file({**environ, "HOLDFAST_PROFILE": name}).profile
+
+
 class _File(NamedTuple):
     """The file, its two layers apart."""
 
@@ -73,6 +95,7 @@ class _File(NamedTuple):
     plain: dict[str, Any]
     profile: str
     overlay: Table
+    profiles: tuple[str, ...]
 
 
 def origin(name: str, key: str, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -105,10 +128,12 @@ def _file(environ: Mapping[str, str]) -> _File:
     profiles = _table(data.pop("profiles", {}), "profiles")
     for name, overlay in profiles.items():
         _check_names(_table(overlay, f"profiles.{name}"), ("store", *SECTIONS), f"profiles.{name}")
+    known = tuple(dict.fromkeys((*PROFILES, *profiles)))
     chosen = environ.get("HOLDFAST_PROFILE") or data.get("profile") or PROFILES[0]
-    if chosen not in (*PROFILES, *profiles):
-        raise unknown(str(chosen), [*PROFILES, *profiles], "profile")
-    return _File(path, data, str(chosen), _table(profiles.get(chosen, {}), str(chosen)))
+    if chosen not in known:
+        raise unknown(str(chosen), list(known), "profile")
+    overlay = _table(profiles.get(chosen, {}), str(chosen))
+    return _File(path, data, str(chosen), overlay, known)
 
 
 @lru_cache(maxsize=8)

@@ -237,8 +237,11 @@ def test_a_run_is_started_by_a_form_made_from_type_hints(
     field.fill("7")
     key = new_id("key")
     either.get_by_role("textbox", name="Key").fill(key)
+    either.get_by_role("combobox", name="Profile").select_option("prod")
     either.get_by_role("button", name="Start the run").click()
     expect(either.locator("h1")).to_contain_text("failing")
     run = either.url.rpartition("/")[2]
     found = site.until(run, "completed", "failed")
     assert (found["input"], found["key"]) == ({"amount": 7}, key)
+    assert found["attributes"]["profile"] == "prod"
+    expect(either.get_by_role("link", name="profile=prod")).to_be_visible()

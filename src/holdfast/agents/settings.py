@@ -8,6 +8,7 @@ from decimal import Decimal
 from holdfast import config
 from holdfast.agents.code.records import TestCheck
 from holdfast.sandbox.settings import BackendName
+from holdfast.session import caller
 from holdfast.typed_settings import DURATION
 
 
@@ -61,11 +62,21 @@ class RepoSettings(AgentSettings):
     backend: BackendName = "auto"
 
 
-def code_settings() -> CodeSettings:
-    """From `holdfast.toml` and the environment."""
-    return config.section("code", CodeSettings)
+PROFILE = "profile"
+"""The attribute of a run that names the profile whose settings it is carried out with."""
+
+
+def code_settings(profile: str | None = None) -> CodeSettings:
+    """From `holdfast.toml` and the environment; in a step, by the profile of its run."""
+    return config.section("code", CodeSettings, profile=profile or _profile_of_run())
 
 
 def repo_settings() -> RepoSettings:
-    """From `holdfast.toml` and the environment."""
-    return config.section("repo", RepoSettings)
+    """From `holdfast.toml` and the environment; in a step, by the profile of its run."""
+    return config.section("repo", RepoSettings, profile=_profile_of_run())
+
+
+def _profile_of_run() -> str | None:
+    """What the run was started with; None: as its worker was."""
+    context = caller().context
+    return None if context is None else context.run.attributes.get(PROFILE)

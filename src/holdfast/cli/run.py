@@ -18,12 +18,13 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, get_args
 
+from holdfast import config
 from holdfast.agents.code import Evaluation, evaluate_code
 from holdfast.agents.code.languages import language_named
 from holdfast.agents.code.records import TestCheck
 from holdfast.agents.code.toolchain import check_packages
 from holdfast.agents.code.workflow import check_task
-from holdfast.agents.settings import code_settings
+from holdfast.agents.settings import PROFILE, code_settings
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
 from holdfast.cli.options import add_common, parse_object, store_name
@@ -104,6 +105,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="return",
         metavar="POLICY",
         help=f"if the run with the key has ended: {', '.join(get_args(KeyPolicy))} (return)",
+    )
+    parser.add_argument(
+        "--profile",
+        metavar="NAME",
+        help="whose [code] and [repo] settings the agents in this run take, here or at a worker",
     )
     parser.add_argument(
         "--timeout",
@@ -210,6 +216,10 @@ def _say_how_to_come_back(options: argparse.Namespace, started: list[str], comma
     output.note(f"  stop it  holdfast runs cancel {run_id}{store}")
 
 
+def _attributes(options: argparse.Namespace) -> dict[str, Any]:
+    return {} if options.profile is None else {PROFILE: config.check_profile(options.profile)}
+
+
 def tell_start(options: argparse.Namespace, run_id: str, *by: str) -> None:
     """Name the run that is followed, where it is kept, and what carries it out."""
     if not options.json:
@@ -259,6 +269,7 @@ def start_workflow(options: argparse.Namespace) -> int:
                 workflow.name,
                 input,
                 key=options.key,
+                attributes=_attributes(options),
                 key_policy=options.key_policy,
                 timeout=time_limit(options.timeout),
             )
@@ -284,7 +295,7 @@ def start_workflow(options: argparse.Namespace) -> int:
 
 def start_task(options: argparse.Namespace) -> int:
     """Give the code agent a task."""
-    settings = code_settings()
+    settings = code_settings(options.profile)
     language = language_named(options.language or "python")
     attempts: int = options.attempts if options.attempts is not None else settings.attempts
     budget = amount(options.budget) or settings.budget
@@ -327,7 +338,9 @@ def start_task(options: argparse.Namespace) -> int:
             if test_model not in (None, chosen.model if chosen else model):
                 by.append(f"tests by {test_model}")
         text = json_text.dumps(input, ensure_ascii=False).encode()
-        workflow = evaluate_code.options(key=options.key, timeout=limit)
+        workflow = evaluate_code.options(
+            key=options.key, attributes=_attributes(options), timeout=limit
+        )
         created = await create_run(await current_engine(), workflow, text, same_input=True)
         if created.existed:
             by.clear()

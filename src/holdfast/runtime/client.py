@@ -320,11 +320,14 @@ async def start_by_name(
     input: bytes,
     *,
     key: str | None = None,
+    attributes: dict[str, Any] | None = None,
     key_policy: KeyPolicy = "return",
     timeout: float | None = None,
 ) -> RunHandle[Any]:
     """Start a run of a workflow known by name, with its arguments as a JSON object."""
-    workflow = find_workflow(name).options(key=key, key_policy=key_policy, timeout=timeout)
+    workflow = find_workflow(name).options(
+        key=key, attributes=attributes, key_policy=key_policy, timeout=timeout
+    )
     created = await create_run(await current_engine(), workflow, input)
     return RunHandle(created.run.id, workflow.signature.result)
 

@@ -41,6 +41,10 @@ class StartRun(RequestBody):
     attributes: dict[Name, Annotated[str, Field(max_length=1000)] | int | float | bool] = Field(
         default={}, max_length=50, description="what the run can be found by"
     )
+    profile: Name | None = Field(
+        default=None,
+        description="whose [code] and [repo] settings the agents in this run take",
+    )
     key_policy: Literal["return", "refuse", "start_new"] = Field(
         default="return",
         description="what if the run with this Idempotency-Key has ended: return it, refuse, or "

@@ -12,9 +12,10 @@ from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
+from holdfast import config
 from holdfast.agents.code.records import LanguageName, TestCheck
 from holdfast.agents.code.workflow import MOST_ATTEMPTS, MOST_PROMPT, evaluate_code
-from holdfast.agents.settings import code_settings
+from holdfast.agents.settings import PROFILE, code_settings
 from holdfast.durations import seconds
 from holdfast.errors import UsageError
 from holdfast.gateway.model_list import list_models
@@ -74,9 +75,12 @@ async def start_run(
     asked = body or StartRun()
     if seconds(asked.delay) > MAX_DELAY:
         raise UsageError("body.delay: a run can't be put off for more than ten years")
+    attributes = dict(asked.attributes)
+    if asked.profile is not None:
+        attributes[PROFILE] = config.check_profile(asked.profile)
     workflow = find_workflow(name[:500]).options(
         key=checked_key(key),
-        attributes=dict(asked.attributes),
+        attributes=attributes,
         delay=asked.delay,
         key_policy=asked.key_policy,
         timeout=asked.timeout,

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast import config
+from holdfast.agents.settings import PROFILE
 from holdfast.errors import NotFound, Refused, UsageError
 from holdfast.records import ENDED, Run
 from holdfast.runtime.client import RunHandle, create_run, get_run, send_event
@@ -398,7 +399,7 @@ def _page(name: str, given: dict[str, str], wrong: str) -> Page:
     chosen = name or (known[0] if len(known) == 1 else "")
     workflow = find_workflow(chosen[:500]) if chosen else None
     fields = None if workflow is None else fields_of(workflow.signature.schema())
-    profile = str(config.read()["profile"])
+    profiles = config.profiles()
     context: dict[str, Any] = {
         "workflows": known,
         "workflow": workflow,
@@ -406,7 +407,7 @@ def _page(name: str, given: dict[str, str], wrong: str) -> Page:
         "fields": fields,
         "given": given,
         "wrong": wrong,
-        "profile": profile,
+        "profiles": profiles,
         "log": 0,
     }
 
@@ -414,7 +415,8 @@ def _page(name: str, given: dict[str, str], wrong: str) -> Page:
         return {
             "workflows": known,
             "workflow": chosen or None,
-            "profile": profile,
+            "profile": profiles[0],
+            "profiles": profiles,
             "input": None if workflow is None else workflow.signature.schema(),
         }
 
@@ -434,7 +436,10 @@ async def do_start(request: Request) -> Page | Response:
             raise UsageError("the key is invalid", hint="1 to 255 printable ASCII characters")
         engine = cast("Engine", request.app.state.engine)
         text = json.dumps(input, ensure_ascii=False).encode()
-        created = await create_run(engine, workflow.options(key=key), text, same_input=True)
+        named = _text(form, "profile")
+        attributes = {PROFILE: config.check_profile(named[:200])} if named else {}
+        chosen = workflow.options(key=key, attributes=attributes)
+        created = await create_run(engine, chosen, text, same_input=True)
     except UsageError as error:
         given = {each: _text(form, each) for each in form}
         return _page(name, given, f"{error.message}. {error.hint or ''}".strip())
