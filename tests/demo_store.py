@@ -527,6 +527,41 @@ def spread(seed: Seed, age: float, rate: str, forked_from: str | None = None) ->
     return run
 
 
+def family(seed: Seed, age: float) -> SeededRun:
+    """A run that has others do its work: two side by side, one of which asks a third."""
+    run = seed.run("release", age, {"version": "4.2.0"}, attributes={"task": "Release 4.2.0"})
+    run.begin()
+    run.step("tag_version", {"version": "4.2.0"}, {"commit": "9f3c1e7"}, 0.4)
+    began = run.at
+    api_key, api = run.child("build_service", {"service": "api"})
+    web_key, web = run.child("build_service", {"service": "web"})
+    for child, service, seconds in ((api, "api", 6.0), (web, "web", 3.5)):
+        child.step("compile", {"service": service}, {"warnings": 0}, seconds)
+    key, notes = web.child("write_notes", {"service": "web"})
+    step = notes.step("ask_model", {"service": "web"}, {"text": "Faster search."}, 2.2)
+    seed.call(
+        OPUS,
+        notes.at - 2.2,
+        2.2,
+        (1820, 240),
+        0.0131,
+        reply="Faster search.",
+        run=notes,
+        step=("ask_model", step),
+    )
+    notes.complete({"text": "Faster search."})
+    web.ended(key, notes, {"text": "Faster search."})
+    for child in (web, api):
+        child.step("upload_image", {"tag": "4.2.0"}, {"bytes": 48_213_004}, 1.1)
+        child.complete({"image": "4.2.0"})
+    run.at = began
+    run.ended(web_key, web, {"image": "4.2.0"})
+    run.ended(api_key, api, {"image": "4.2.0"})
+    run.step("announce", {"channel": "releases"}, None, 0.3)
+    run.complete({"services": 2})
+    return run
+
+
 def fill(seed: Seed) -> dict[str, str]:
     """A week's worth; the ids of the runs worth looking at."""
     luck = seed.luck
@@ -549,6 +584,7 @@ def fill(seed: Seed) -> dict[str, str]:
     ids["repo"] = repaired(seed, 3000).id
     ids["parallel"] = spread(seed, 2900, "1.08").id
     ids["forked"] = spread(seed, 2800, "1.11", forked_from=ids["parallel"]).id
+    ids["family"] = family(seed, 2700).id
     refund = conversation(seed, 2100, None)
     ids["waiting"] = refund.id
     parcel = seed.run("ship_order", 1900, {"order": "A-2107", "carrier": "north"})

@@ -440,6 +440,21 @@ class SeededRun:
         self.at += gap
         return key
 
+    def child(self, workflow: str, input: dict[str, Any], label: str = "") -> tuple[str, SeededRun]:
+        """A child run that begins now; whoever asks for it ends it and says so with `ended`."""
+        key = self.next_key()
+        made = SeededRun(self.seed, workflow, self.at, input, parent=self.id)
+        facts = {"name": workflow, "run": {"id": made.id}, "label": label}
+        self.event("child.started", key, facts, input)
+        made.begin(after=0.01)
+        return key, made
+
+    def ended(self, key: str, child: SeededRun, value: Any) -> None:
+        """The child's end has reached this run."""
+        self.at = max(self.at, child.at)
+        facts = {"type": "run.completed", "run_id": child.id, "facts": {}}
+        self.event("child.ended", key, facts, value)
+
     def wait(
         self,
         name: str,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Literal
+
+from holdfast import workflow
 from holdfast.runtime.step_records import StepRecord
 from holdfast.server.inspector.actions import fields_of
 from holdfast.server.inspector.code_html import patch_bytes, repair_of, view_of
@@ -74,27 +78,37 @@ def test_two_runs_differ_where_a_step_an_input_or_a_result_does() -> None:
     ]
 
 
-def test_a_form_asks_for_each_argument_by_its_type() -> None:
-    schema = {
-        "required": ["name"],
-        "properties": {
-            "name": {"type": "string"},
-            "count": {"type": "integer", "default": 3},
-            "loud": {"type": "boolean", "default": True},
-            "size": {"enum": ["s", "m"], "type": "string", "default": "m"},
-            "parts": {"type": "array"},
-        },
-    }
-    found = fields_of(schema)
+@workflow
+async def shaped(
+    name: str,
+    count: int = 3,
+    loud: bool = True,
+    size: Literal["s", "m"] = "m",
+    model: str | None = None,
+    level: Literal["off", "quick"] | None = None,
+    budget: Decimal | None = None,
+    packages: tuple[str, ...] = (),
+    places: dict[str, int] | None = None,
+) -> None:
+    """Has an argument of every shape."""
+
+
+def test_a_form_asks_for_each_argument_by_its_type_and_says_what_it_is_unless_given() -> None:
+    found = fields_of(shaped)
     assert found is not None
-    assert [(each.name, each.widget, each.required, each.value) for each in found] == [
-        ("name", "text", True, ""),
-        ("count", "number", False, "3"),
-        ("loud", "checkbox", False, "on"),
-        ("size", "choice", False, "m"),
-        ("parts", "json", False, ""),
+    assert [(each.name, each.widget, each.value, each.hint) for each in found] == [
+        ("name", "text", "", ""),
+        ("count", "number", "", "3 unless given"),
+        ("loud", "checkbox", "on", ""),
+        ("size", "choice", "", "m unless given"),
+        ("model", "text", "", ""),
+        ("level", "choice", "", ""),
+        ("budget", "either", "", ""),
+        ("packages", "lines", "", ""),
+        ("places", "json", "", ""),
     ]
-    assert fields_of(None) is None
+    assert [each.name for each in found if each.required] == ["name"]
+    assert found[5].choices == ("off", "quick")
 
 
 def test_steps_of_agents_are_called_as_in_the_terminal_and_inner_ones_folded() -> None:

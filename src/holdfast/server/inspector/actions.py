@@ -6,6 +6,7 @@ the client that everyone uses; what a run's state does not allow is refused ther
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -355,38 +356,53 @@ class FormField:
 
     name: str
     widget: str
-    """text, number, checkbox, choice or json"""
+    """text, number, either (a number or a text), lines (a list of texts), checkbox, choice, json"""
     required: bool
     value: str
     choices: tuple[str, ...] = ()
     hint: str = ""
 
 
-def fields_of(schema: dict[str, Any] | None) -> list[FormField] | None:
+def fields_of(workflow: Workflow[..., Any]) -> list[FormField] | None:
     """The form for a workflow's arguments; None if its types have no schema."""
+    schema = workflow.signature.schema()
     if schema is None:
         return None
     required = cast("list[str]", schema.get("required") or [])
     shapes = cast("dict[str, dict[str, Any]]", schema.get("properties") or {})
-    return [_field(name, shape, name in required) for name, shape in shapes.items()]
+    parameters = inspect.signature(workflow.function).parameters
+    return [
+        _field(name, shape, name in required, parameters[name].default)
+        for name, shape in shapes.items()
+    ]
 
 
-def _field(name: str, shape: dict[str, Any], required: bool) -> FormField:
-    hint = str(shape.get("description", ""))
-    choices = shape.get("enum")
-    default: Any = shape.get("default")
-    if isinstance(choices, list) and all(
-        isinstance(each, str) for each in cast("list[Any]", choices)
-    ):
-        known = tuple(cast("list[str]", choices))
-        return FormField(name, "choice", required, default or "", known, hint)
-    widget = WIDGETS.get(str(shape.get("type")), "json")
+def _field(name: str, shape: dict[str, Any], required: bool, default: Any) -> FormField:
+    """The field for an argument; what it is unless given is said, and need not be typed."""
+    widget, choices = _widget(shape)
     if widget == "checkbox":
-        return FormField(name, widget, False, "on" if default else "", (), hint)
-    if widget == "text":
-        return FormField(name, widget, required, default or "", (), hint)
-    text = "" if default is None else json.dumps(default, ensure_ascii=False)
-    return FormField(name, widget, required, text, (), hint)
+        return FormField(name, widget, False, "on" if default is True else "")
+    hint = str(shape.get("description", ""))
+    if not required and default not in (None, "", (), []):
+        hint = f"{hint} {default} unless given".strip()[:200]
+    return FormField(name, widget, required, "", choices, hint)
+
+
+def _widget(shape: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """What asks for a value of this shape, and the choices there are."""
+    either = cast("list[dict[str, Any]]", shape.get("anyOf") or [])
+    kinds = [each for each in either if each.get("type") != "null"]
+    if len(kinds) == 1:
+        return _widget(kinds[0])
+    if kinds and all(each.get("type") in ("string", "number", "integer") for each in kinds):
+        return "either", ()
+    choices = cast("list[Any]", shape.get("enum") or [])
+    if choices and all(isinstance(each, str) for each in choices):
+        return "choice", tuple(choices)
+    items = cast("dict[str, Any]", shape.get("items") or {})
+    if shape.get("type") == "array" and items.get("type") == "string" and "enum" not in items:
+        return "lines", ()
+    return WIDGETS.get(str(shape.get("type")), "json"), ()
 
 
 async def ask_start(request: Request) -> Page:
@@ -398,7 +414,7 @@ def _page(name: str, given: dict[str, str], wrong: str) -> Page:
     known = sorted(registered())
     chosen = name or (known[0] if len(known) == 1 else "")
     workflow = find_workflow(chosen[:500]) if chosen else None
-    fields = None if workflow is None else fields_of(workflow.signature.schema())
+    fields = None if workflow is None else fields_of(workflow)
     profiles = config.profiles()
     context: dict[str, Any] = {
         "workflows": known,
@@ -447,7 +463,7 @@ async def do_start(request: Request) -> Page | Response:
 
 
 def _input(form: FormData, workflow: Workflow[..., Any]) -> dict[str, Any]:
-    fields = fields_of(workflow.signature.schema())
+    fields = fields_of(workflow)
     if fields is None:
         found = _json(_text(form, "input") or "{}", "the input")
         if not isinstance(found, dict):
@@ -461,9 +477,26 @@ def _input(form: FormData, workflow: Workflow[..., Any]) -> dict[str, Any]:
         elif field.widget in ("text", "choice"):
             if text or field.required:
                 given[field.name] = text
+        elif field.widget == "lines":
+            if found := [line.strip() for line in text.splitlines() if line.strip()]:
+                given[field.name] = found
+        elif field.widget == "either":
+            if text.strip():
+                number = _number(text)
+                given[field.name] = text.strip() if number is None else number
         elif text.strip():
             given[field.name] = _json(text, field.name)
     return given
+
+
+def _number(text: str) -> int | float | None:
+    """A number, if the text is one."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return found if is_number else None
 
 
 def _json(text: str, what: str) -> Any:

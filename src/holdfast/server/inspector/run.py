@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
@@ -23,7 +23,14 @@ from holdfast.server.inspector import approvals, payloads, timeline
 from holdfast.server.inspector.code_html import RepairView, highlight, patch_bytes, repair_of
 from holdfast.server.inspector.pages import Page, inspection, mask, url, whole
 from holdfast.server.inspector.payloads import SHOWN_BYTES, Mask, Shown
-from holdfast.server.inspector.run_data import Loaded, existing, is_inner, is_repo, load
+from holdfast.server.inspector.run_data import (
+    Loaded,
+    children_of,
+    existing,
+    is_inner,
+    is_repo,
+    load,
+)
 from holdfast.server.inspector.runs import status_of
 from holdfast.server.inspector.story import STEPS, Entry, is_conversation, read_story
 from holdfast.server.inspector.text_format import moment
@@ -38,6 +45,8 @@ LABEL_BYTES = 4096
 LABEL_WIDTH = 60
 RESULT_BYTES = 4 * 1024 * 1024
 """A result up to this size is looked at for a patch."""
+CHILDREN_EVERY = 2
+"""Seconds between looks at child runs that are under way."""
 SHOWN = 200
 """Steps and calls that a run's JSON has; the API has pages of the others."""
 
@@ -82,8 +91,13 @@ async def timeline_page(request: Request) -> Page:
         shown_steps, loaded.calls, loaded.step_totals, loaded.begin, loaded.end(now), first
     )
     rows = [line.step for line in drawn.lines]
+    children = await inspection(request).ask(lambda view: children_of(view, rows))
+    timeline.nest(drawn, children, loaded.end(now))
     texts = await inspection(request).ask(
-        lambda view: told_apart(view, loaded.run.id, rows, masked)
+        lambda view: {
+            **told_apart(view, loaded.run.id, rows, masked),
+            **_nested_labels(view, drawn, masked),
+        }
     )
     repair = await inspection(request).ask(lambda view: _repair(view, loaded, masked))
     entries: list[Entry] = []
@@ -110,7 +124,10 @@ async def timeline_page(request: Request) -> Page:
     if panel is not None and panel.step.error is not None and loaded.failure is not None:
         same = str(panel.step.error) == str(loaded.failure)
         context["failure"] = None if same else loaded.failure  # it is told beside the step
-    return page_of(loaded, "run.html", context, lambda: as_json(loaded, now, panel))
+    page = page_of(loaded, "run.html", context, lambda: as_json(loaded, now, panel))
+    follows = any(step.kind == "child" and step.ended_at is None for step in rows)
+    # The stream of a run's events has those of its children only as far as they reach it.
+    return replace(page, every=CHILDREN_EVERY) if follows and not loaded.run.ended else page
 
 
 def _first_row(steps: Sequence[StepRecord], panel: Panel | None, chosen: int) -> int:
@@ -142,6 +159,19 @@ def told_apart(
             words = run_words.step_arguments(step.name, shown)
             found[step.key] = run_words.one_line(words, LABEL_WIDTH)
     return found
+
+
+def _nested_labels(view: View, drawn: timeline.Outline, masked: Mask) -> dict[str, str]:
+    """The same for the rows of child runs, by run and step."""
+    rows: dict[str, list[StepRecord]] = {}
+    for line in drawn.lines:
+        if line.run_id:
+            rows.setdefault(line.run_id, []).append(line.step)
+    return {
+        f"{run_id}{key}": text
+        for run_id, steps in rows.items()
+        for key, text in told_apart(view, run_id, steps, masked).items()
+    }
 
 
 def _result_value(view: View, loaded: Loaded, masked: Mask) -> Any:

@@ -112,6 +112,42 @@ def load(view: View, run_id: str) -> Loaded:
     )
 
 
+CHILDREN = 50
+"""Child runs whose steps are read for one page."""
+
+
+def children_of(view: View, steps: Sequence[StepRecord]) -> dict[str, timeline.Child]:
+    """The child runs of these steps and theirs, as many as a page has room for.
+
+    However many there are, what is read is bounded: it ends with the run that uses up the rows.
+    """
+    found: dict[str, timeline.Child] = {}
+
+    def look(steps: Sequence[StepRecord], level: int, room: int) -> int:
+        for step in steps:
+            if room <= 0 or len(found) == CHILDREN or level > timeline.DEEPEST:
+                break
+            if step.kind != "child" or step.child_id is None or step.child_id in found:
+                continue
+            if view.run(step.child_id) is None:
+                continue  # not begun yet, or deleted since
+            all_own = records_of(view.journal(step.child_id))
+            repo = is_repo(all_own)
+            own = [each for each in all_own if not is_inner(each, repo=repo)]
+            found[step.child_id] = timeline.Child(
+                step.child_id,
+                own,
+                view.calls_of_run(step.child_id),
+                view.call_totals_by_step(step.child_id),
+                view.call_totals(step.child_id),
+            )
+            room = look(own, level + 1, room - len(own))
+        return room
+
+    look(steps, 1, timeline.NESTED_ROWS)
+    return found
+
+
 def existing(view: View, run_id: str) -> Run:
     """A run's record, or NotFound."""
     run = view.run(run_id)

@@ -199,6 +199,68 @@ def busy_seconds(busy: Sequence[tuple[float, float]]) -> float:
     return total
 
 
+# --- child runs: their steps below the row that stands for them ---
+
+NESTED_ROWS = 150
+"""Rows of child runs on one page."""
+DEEPEST = 3
+"""Levels of child runs that are shown below one another."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """A child run, as far as the page of its parent shows it."""
+
+    run_id: str
+    steps: list[StepRecord]
+    calls: list[CallRow]
+    step_totals: dict[str, CallTotals]
+    totals: CallTotals
+
+
+def nest(outline: Outline, children: Mapping[str, Child], now: float) -> None:
+    """Put the steps of child runs below the rows of those who started them, on the same axis."""
+    room = NESTED_ROWS
+
+    def below(line: Line, level: int) -> Iterable[Line]:
+        nonlocal room
+        child = children.get(line.step.child_id or "") if line.step.kind == "child" else None
+        if child is None or level > DEEPEST:
+            yield line
+            return
+        shown = child.steps[: max(room, 0)]
+        room -= len(shown)
+        left = len(child.steps) - len(shown)
+        yield replace(
+            line,
+            tokens=child.totals.tokens,
+            cost=_cost(child.totals),
+            calls=child.totals.calls,
+            left_out=left,
+        )
+        by_step = _by_step(child.calls)
+        for step in shown:
+            totals = child.step_totals.get(step.key, CallTotals())
+            drawn = _line(step, by_step.get(step.key, []), totals, outline.axis, now)
+            depth = min(line.depth + 1, 4)
+            yield from below(replace(drawn, depth=depth, run_id=child.run_id), level + 1)
+
+    for round in outline.rounds:
+        round.lines = [each for line in round.lines for each in below(line, 1)]
+
+
+def _by_step(calls: Sequence[CallRow]) -> dict[str, list[CallRow]]:
+    found: dict[str, list[CallRow]] = {}
+    for call in calls:
+        found.setdefault(call.step_key or "", []).append(call)
+    return found
+
+
+def _cost(totals: CallTotals) -> int | None:
+    """What calls cost; None if that is known of none of them."""
+    return totals.cost if totals.calls > totals.unpriced + totals.open else None
+
+
 # --- the rows: steps in their rounds, with bars, marks and cost ---
 
 ROWS = 300
@@ -261,6 +323,10 @@ class Line:
     depth: int
     opens: list[Group] = field(default_factory=list[Group])
     """The branches of the body that begin with this row."""
+    run_id: str = ""
+    """The child run whose row it is; none: the run's own."""
+    left_out: int = 0
+    """Steps of the child run that this row stands for which are not shown below it."""
 
 
 @dataclass
@@ -295,7 +361,7 @@ class Outline:
 
     @property
     def last(self) -> int:
-        return self.first + sum(len(round.lines) for round in self.rounds)
+        return self.first + sum(not line.run_id for line in self.lines)
 
     @property
     def lines(self) -> Iterable[Line]:
@@ -330,9 +396,7 @@ def outline_of(
     if shown and not all_shown:
         begin, end = _extent(shown, end)
     axis = axis_of(begin, end, busy_spans(shown, end))
-    by_step: dict[str, list[CallRow]] = {}
-    for call in calls:
-        by_step.setdefault(call.step_key or "", []).append(call)
+    by_step = _by_step(calls)
     lines = [
         _line(step, by_step.get(step.key, []), totals.get(step.key, CallTotals()), axis, end)
         for step in shown
@@ -376,7 +440,7 @@ def _line(
         marks,
         [] if step.busy else axis.folds_within(step.started_at, end),
         totals.tokens,
-        totals.cost if totals.calls > totals.unpriced + totals.open else None,
+        _cost(totals),
         totals.calls,
         end - step.started_at,
         min(step.key.partition("/")[0].count("."), 4),
