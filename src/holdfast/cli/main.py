@@ -38,6 +38,7 @@ NOUNS: dict[str, str] = {
     "store": "back up and describe the store",
     "doctor": "check this installation and the store, or the 28 points of a project",
     "gateway": "the model gateway over HTTP",
+    "mcp": "runs, approvals and sandboxes as tools for an MCP client",
     "keys": "virtual keys for the gateway",
     "models": "the models usable here, and why not",
     "sandbox": "isolated execution: what works here, what runs, a way in",
