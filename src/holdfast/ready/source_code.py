@@ -168,17 +168,26 @@ class Sources:
                     open_.append(target)
         return list(found.values())
 
-    def _plain(self, made: Any) -> SourceFunction | None:
-        if not isinstance(made, FunctionType):
-            return None
+    def function_of(self, made: Any) -> SourceFunction | None:
+        """The source of a function of the project."""
         code = code_of(made)
-        assert code is not None
-        path = self.project.relative(code.co_filename)
-        for each in self.functions:
-            first = min([each.node.lineno, *(d.lineno for d in each.node.decorator_list)])
-            if each.source.path == path and first == code.co_firstlineno and each.kind == "plain":
-                return each
-        return None
+        if code is None:
+            return None
+        return self._by_place.get((self.project.relative(code.co_filename), code.co_firstlineno))
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, int], SourceFunction]:
+        return {
+            (
+                each.source.path,
+                min([each.node.lineno, *(d.lineno for d in each.node.decorator_list)]),
+            ): each
+            for each in self.functions
+        }
+
+    def _plain(self, made: Any) -> SourceFunction | None:
+        found = self.function_of(made) if isinstance(made, FunctionType) else None
+        return found if found is not None and found.kind == "plain" else None
 
 
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
