@@ -37,6 +37,7 @@ NOUNS: dict[str, str] = {
     "events": "send events to the runs that wait for them",
     "store": "back up and describe the store",
     "doctor": "check this installation and the store, or the 28 points of a project",
+    "blueprint": "a picture of your project: what it does, what a crash would do, what it needs",
     "gateway": "the model gateway over HTTP",
     "mcp": "runs, approvals and sandboxes as tools for an MCP client",
     "keys": "virtual keys for the gateway",

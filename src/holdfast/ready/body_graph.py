@@ -653,7 +653,7 @@ class _Reader:
             return inspect.getattr_static(cast("Any", base), name, None)
         if base is None:
             return None
-        found = inspect.getattr_static(type(base), name, None)
+        found = inspect.getattr_static(cast("Any", type(base)), name, None)
         return found if isinstance(found, FunctionType) else None
 
 

@@ -20,10 +20,20 @@ from typing import Any
 
 from holdfast import config
 from holdfast.errors import UsageError
-from holdfast.ready.points import BY_ID, POINTS, TIERS, Finding, Point, Report, Tier, Waiver, judge
+from holdfast.ready.points import (
+    BLUEPRINT,
+    BY_ID,
+    POINTS,
+    TIERS,
+    Finding,
+    Point,
+    Report,
+    Waiver,
+    judge,
+)
 from holdfast.ready.prod_baseline import PROFILE
 
-LIMITS: dict[Tier, float] = {"S": 60.0, "R": 120.0, "D": 600.0}
+LIMITS: dict[str, float] = {"S": 60.0, "R": 120.0, "D": 600.0, BLUEPRINT: 120.0}
 """Seconds that a tier may take before it is given up; what it should take is in the guide."""
 _SECRET = re.compile(r"[A-Z0-9_]*(_API_KEY|_TOKEN|_SECRET|_PASSWORD|_BASE_URL)|AWS_.*|HOLDFAST_.*")
 
@@ -61,8 +71,6 @@ def examine(
             continue
         order = {"root": str(root), "tier": tier, "points": wanted, "app": list(app)}
         answer = _process(order, tier, root, profile, store)
-        if "problem" in answer:
-            raise UsageError(answer["problem"], hint=answer["hint"])
         findings += [Finding(**each) for each in answer["findings"]]
         took[tier] = answer["seconds"]
         last = answer
@@ -70,6 +78,14 @@ def examine(
     waivers = [Waiver(**each) for each in last.get("waivers", ())]
     results = judge(points, findings, waivers=waivers, today=today, baseline=baseline)
     return Report(str(root), last.get("profile", ""), results, last.get("layers", ""), took)
+
+
+def blueprint(
+    root: Path, *, app: Sequence[str] = (), store: str | None = None, history: bool = True
+) -> dict[str, Any]:
+    """The picture of a project: see `holdfast.ready.blueprint`."""
+    order = {"root": str(root), "tier": BLUEPRINT, "app": list(app), "history": history}
+    return _process(order, BLUEPRINT, root, _profile(root), store)["picture"]
 
 
 def _profile(root: Path) -> str | None:
@@ -88,7 +104,7 @@ def _profile(root: Path) -> str | None:
 
 
 def _process(
-    order: dict[str, Any], tier: Tier, root: Path, profile: str | None, store: str | None
+    order: dict[str, Any], tier: str, root: Path, profile: str | None, store: str | None
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as scratch:
         answer = Path(scratch) / "answer.json"
@@ -123,11 +139,11 @@ def _process(
         finally:
             _end(process)
         if not answer.exists():
-            return {
-                "problem": f"tier {tier} ended without an answer:\n{said[-2000:]}",
-                "hint": None,
-            }
-        return json.loads(answer.read_text(encoding="utf-8"))
+            raise UsageError(f"tier {tier} ended without an answer:\n{said[-2000:]}")
+        found = json.loads(answer.read_text(encoding="utf-8"))
+        if "problem" in found:
+            raise UsageError(found["problem"], hint=found["hint"])
+        return found
 
 
 def _end(process: subprocess.Popen[str]) -> None:

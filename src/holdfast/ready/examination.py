@@ -1,7 +1,8 @@
-"""`python -m holdfast.ready.examination ORDER ANSWER`: one tier of the doctor, in its own process.
+"""`python -m holdfast.ready.examination ORDER ANSWER`: a look at a project, in its own process.
 
 The project's modules are carried out here, with what they print and whatever they leave in memory;
-the doctor reads the answer from a file. ORDER is JSON: the project's folder, the tier, the points.
+whoever asked reads the answer from a file. ORDER is JSON: the project's folder, what is asked for
+(a tier of the doctor, or the blueprint), the points.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, cast
 from holdfast.errors import HoldfastError
 from holdfast.ready import prod_baseline, project, static_points
 from holdfast.ready.look import Look
-from holdfast.ready.points import Finding, Tier
+from holdfast.ready.points import BLUEPRINT, Finding, Tier
 from holdfast.ready.source_code import Sources
 
 
@@ -38,6 +39,11 @@ def main(order: str, answer: str) -> int:
 
 
 def _examined(given: dict[str, Any]) -> dict[str, Any]:
+    if given["tier"] == BLUEPRINT:
+        from holdfast.ready.blueprint import picture
+
+        loaded = project.load(Path(given["root"]), tuple(given["app"]))
+        return {"picture": picture(Sources(loaded), history=given["history"])}
     begun = time.monotonic()
     tier, points = cast(Tier, given["tier"]), set(given["points"])
     loaded = project.load(Path(given["root"]), tuple(given["app"]))

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from holdfast.ready.body_graph import BodyGraph, EdgeKind
 from holdfast.records import COMMANDS, PATCH_MARKED, RUN_COMPLETED, UPDATE_ANSWERED, Event
+from holdfast.store.inspection import JournalRow
 
 _BODY = "0"
 _FOLLOWED: tuple[EdgeKind, ...] = ("control", "recovery", "deferred")
@@ -44,7 +45,7 @@ class Walker:
             node.id for node in graph.nodes if node.kind in ("task", "agent", "dynamic", "model")
         ]
 
-    def walk(self, journal: Sequence[Event]) -> Walk:
+    def walk(self, journal: Sequence[Event | JournalRow]) -> Walk:
         """The way of a run through the graph."""
         found = Walk()
         tasks: dict[str, list[tuple[str, str, str]]] = {}

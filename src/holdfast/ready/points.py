@@ -19,6 +19,8 @@ Outcome = Literal["pass", "fail", "warn", "n/a", "not exercised"]
 """What one look in one tier can find."""
 TIERS: tuple[Tier, ...] = get_args(Tier)
 TIER_WORDS: Mapping[Tier, str] = {"S": "static", "R": "store", "D": "drill"}
+BLUEPRINT = "blueprint"
+"""Asked for in place of a tier: the picture of the project."""
 DOCS = "docs/reference/doctor.md"
 """The page with an anchor for each point."""
 
