@@ -61,6 +61,7 @@ MENU: dict[str, list[str]] = {
     "Sandbox": ["guides/sandbox"],
     "Operating": [
         "guides/before-a-deploy",
+        "guides/blueprint",
         "guides/configuration",
         "guides/serving",
         "guides/inspector",
