@@ -39,9 +39,11 @@ class Parser(argparse.ArgumentParser):
     def complain(self, words: list[str]) -> NoReturn:
         """About words that nobody took: of a misspelt option, the right one is named."""
         message = f"unrecognized arguments: {' '.join(words)}"
+        # Without their dashes, which all of them have in common.
+        known = {option.lstrip("-"): option for option in self._option_string_actions}
         for word in words:
             name = word.partition("=")[0]
-            near = near_name(name, self._option_string_actions)
+            near = known.get(near_name(name.lstrip("-"), known) or "")
             if name.startswith("-") and near not in (None, name):
                 raise UsageError(message, hint=f"did you mean {near}?")
         self.error(message)
