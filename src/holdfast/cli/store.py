@@ -1,4 +1,4 @@
-"""`holdfast store`: backup, info, prune, vacuum; and a command's visit: open it, find a run."""
+"""`holdfast store`: backup, copy, info, prune, vacuum; and how a command visits it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="open the copy as a store and read every event in it before it is called a backup",
     )
     add_common(backup, _backup)
+    summary = "copy a store to another place or kind: a file to PostgreSQL, or back"
+    copying = verbs.add_parser("copy", help=summary, description=f"{summary.capitalize()}.")
+    copying.add_argument("source", metavar="FROM", help="the store that there is; no workers on it")
+    copying.add_argument("target", metavar="TO", help="where it goes: nothing, or an empty store")
+    add_common(copying, _copy_store)
     summary = "say where the store is and what is in it"
     info = verbs.add_parser("info", help=summary, description=f"{summary.capitalize()}.")
     add_common(info, _info)
@@ -88,6 +93,22 @@ async def _verify(copy: Path) -> dict[str, int]:
             cursor = page.cursor
             if cursor is None:
                 return {"runs": runs, "events": events}
+
+
+def _copy_store(options: argparse.Namespace) -> int:
+    from holdfast.store.store_copy import copy  # for this command alone
+
+    source, target = opener.absolute(options.source), opener.absolute(options.target)
+    done = copy(source, target)
+    if options.json:
+        facts = {"from": opener.shown(source), "to": opener.shown(target)}
+        output.show_json({**facts, "resumed": done.resumed, "rows": done.rows})
+        return 0
+    for table, count in sorted(done.rows.items()):
+        print(f"{count:>10,}  {table}")
+    how = ", going on with what was there" if done.resumed else ""
+    output.note(f"{sum(done.rows.values()):,} rows copied, read back and compared{how}")
+    return 0
 
 
 def _info(options: argparse.Namespace) -> int:
