@@ -54,7 +54,7 @@ def creates(run_id: str, by: str | None = "wkr_1", **fields: Any) -> Operation:
 
 
 def claims(by: str, *, lost: str) -> Operation:
-    return lambda tx: leases.claim(tx, worker(by), ["flow"], 10, NOW, [lost])
+    return lambda tx: leases.claim(tx, worker(by), leases.Wanted(["flow"], 10), NOW, [lost])
 
 
 def appends(run_id: str, fence: int, *events: Event) -> Operation:

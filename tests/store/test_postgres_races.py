@@ -223,8 +223,12 @@ def test_a_claim_that_meets_more_than_runs_that_may_go_on_is_made_alone(
     assert taken == expected, "as in SQLite: a paused run stays, one place, both ended, one suspect"
 
 
+def wanted(workflow: str) -> leases.Wanted:
+    return leases.Wanted([workflow], 4)
+
+
 def claiming(machines: Machines, name: str, *lost: str) -> Claiming:
-    return Claiming(worker(name), ["flow"], 4, machines.moment(), lost)
+    return Claiming(worker(name), wanted("flow"), machines.moment(), lost)
 
 
 @pytest.mark.parametrize("first", ["the end", "the release"])
@@ -236,7 +240,7 @@ def test_a_run_that_is_given_back_while_its_child_ends_is_woken(
     start = Appending(appending("run_1", 1, event(2, "child.started", "0/1", run=child)))
     assert sharing.plan([start]) is not None
     machines.one.write(start).result(LIMIT)
-    other = Claiming(worker("wkr_2"), ["other"], 4, machines.moment(), [])
+    other = Claiming(worker("wkr_2"), wanted("other"), machines.moment(), [])
     [claimed] = machines.two.write(other).result(LIMIT)
 
     end = Appending(appending("run_2", claimed.fence, event(2, "run.completed", of="run_2")))
@@ -318,7 +322,7 @@ def test_who_claims_a_run_finds_all_that_its_old_owner_could_write(machines: Mac
     assert held.decided.wait(LIMIT)
 
     def claim(tx: Transaction) -> tuple[list[leases.Claim], int]:
-        found = leases.claim(tx, worker("wkr_2"), ["flow"], 4, machines.moment(), ["wkr_1"])
+        found = leases.claim(tx, worker("wkr_2"), wanted("flow"), machines.moment(), ["wkr_1"])
         return found, len(events.load(tx.connection, "run_1"))
 
     new = machines.two.write(claim)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from holdfast.cli import output
-from holdfast.cli.options import add_common, parse_duration
+from holdfast.cli.options import add_common, add_modules, parse_duration
 from holdfast.cli.store import visit
 from holdfast.cli.workflow_files import load, load_agents
 from holdfast.errors import Refused, UsageError
@@ -28,12 +28,7 @@ SHOWN = 20
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "modules",
-        nargs="*",
-        metavar="FILE.py|MODULE",
-        help="what defines your workflows; those of the ready-made agents are always there",
-    )
+    add_modules(parser)
     parser.add_argument("--workflow", metavar="NAME", help="only runs of this workflow")
     parser.add_argument(
         "--since",

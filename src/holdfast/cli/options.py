@@ -87,6 +87,14 @@ def add_common(parser: argparse.ArgumentParser, handler: Handler) -> None:
     parser.set_defaults(handler=handler)
 
 
+def add_modules(
+    parser: argparse.ArgumentParser,
+    what: str = "what defines your workflows; those of the ready-made agents are always there",
+) -> None:
+    """Where the workflows are that a command is about."""
+    parser.add_argument("modules", nargs="*", metavar="FILE.py|MODULE", help=what)
+
+
 def add_grace(parser: argparse.ArgumentParser, whose: str) -> None:
     """How long what is under way may take when `whose` process is stopped."""
     parser.add_argument(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
-from holdfast.cli.options import add_common, add_grace, grace_seconds, store_name
+from holdfast.cli.options import add_common, add_grace, add_modules, grace_seconds, store_name
 from holdfast.cli.worker import pruning, stopped_by_signals, telling
 
 if TYPE_CHECKING:
@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "modules",
-        nargs="*",
-        metavar="FILE.py|MODULE",
-        help="what defines your workflows; those of the ready-made agents are always there",
-    )
+    add_modules(parser)
     parser.add_argument("--host", help="the address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, help="0 takes any free one (7420)")
     parser.add_argument(

@@ -17,11 +17,13 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
+from holdfast import config
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
 from holdfast.cli.deploy_check import demand
-from holdfast.cli.options import add_common, add_grace, grace_seconds, store_name
+from holdfast.cli.options import add_common, add_grace, add_modules, grace_seconds, store_name
 from holdfast.cli.run_text import cost_of, outcome, step_name
 from holdfast.cli.workflow_files import load, load_agents
 from holdfast.errors import UsageError
@@ -29,6 +31,7 @@ from holdfast.records import RUN_ENDS, RUN_RETRIED, RUN_STUCK, Event, Run, Step
 from holdfast.runtime.app import open_engine
 from holdfast.runtime.definitions import registered
 from holdfast.runtime.engine import Engine
+from holdfast.runtime.settings import Settings
 from holdfast.runtime.step_records import steps_of
 from holdfast.session import current_store
 from holdfast.store import opener
@@ -38,17 +41,24 @@ from holdfast.store.ledger import CallTotals
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "modules",
-        nargs="*",
-        metavar="FILE.py|MODULE",
-        help="what defines your workflows; those of the ready-made agents are always there",
-    )
+    add_modules(parser)
     parser.add_argument("--quiet", action="store_true", help="no line for each finished step")
     parser.add_argument(
         "--check",
         action="store_true",
         help="first replay the live runs; refuse to work if one would be stuck on this code",
+    )
+    parser.add_argument(
+        "--queue",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="take only runs of workflows with this queue; may be repeated (all)",
+    )
+    parser.add_argument(
+        "--own-version",
+        action="store_true",
+        help="take only runs of the versions that this code has; deploys shows what is left",
     )
     parser.add_argument(
         "--probes",
@@ -73,13 +83,27 @@ def _worker(options: argparse.Namespace) -> int:
     return asyncio.run(_work(options, grace, sorted(registered())))
 
 
+def _settings(options: argparse.Namespace) -> Settings:
+    """What the configuration says, and what was given on the command line laid over it."""
+    found = config.section("runtime", Settings)
+    if options.queue:
+        found = replace(found, queues=tuple(options.queue))
+    unknown = sorted(set(found.queues) - {each.queue for each in registered().values()})
+    if unknown:
+        raise UsageError(
+            f"no workflow has the queue {', '.join(unknown)}",
+            hint="@workflow(queue=…) gives it one; without it, it is `default`",
+        )
+    return replace(found, versions="own") if options.own_version else found
+
+
 async def _work(options: argparse.Namespace, grace: float, workflows: list[str]) -> int:
     path = store_name(options)
     stop = stopped_by_signals()
     if options.check:
         async with open_engine(path, worker=False) as visitor:
             await demand(visitor)
-    async with open_engine(path, grace=grace) as engine:
+    async with open_engine(path, grace=grace, settings=_settings(options)) as engine:
         worker = engine.me
         if options.json:
             facts = {"worker": worker.id, "pid": worker.pid, "store": str(path)}

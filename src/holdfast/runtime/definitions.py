@@ -34,6 +34,7 @@ R = TypeVar("R")
 
 DEFAULT_RETRIES = 3
 LABEL_LENGTH = 200
+DEFAULT_QUEUE = "default"
 
 
 def label_text(text: str) -> str:
@@ -166,6 +167,7 @@ class Workflow(Generic[P, R]):
         match: Mapping[str, Any] | None = None,
         key: str | None = None,
         cancel_on: str | Sequence[str] = (),
+        queue: str = DEFAULT_QUEUE,
     ) -> None:
         if not inspect.iscoroutinefunction(function):
             raise UsageError(
@@ -186,6 +188,7 @@ class Workflow(Generic[P, R]):
         self._timeout = None if timeout is None else _limit(timeout)
         self.step_timeout = None if step_timeout is None else seconds(step_timeout)
         self.start_options = StartOptions()
+        self.queue = queue
         self.schedules = tuple(schedule) if isinstance(schedule, Sequence) else (schedule,)
         self.reactions = _reactions(function, _names(on), match, key, _names(cancel_on))
         functools.update_wrapper(self, function)
@@ -485,6 +488,7 @@ def workflow(
     match: Mapping[str, Any] | None = None,
     key: str | None = None,
     cancel_on: str | Sequence[str] = (),
+    queue: str = DEFAULT_QUEUE,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
 def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Mark an async function as a workflow: a run of it survives the process it runs in.
@@ -497,7 +501,8 @@ def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     are started by themselves, as `cron(…)` or `every(…)` say, or several of them. `on`: the events
     that start one, with their payload as its argument; `match`: fields of the payload and their
     values, as of `wait_for_event`; `key`: the field whose value is the run's key; `cancel_on`: the
-    events that cancel the run with the same value there.
+    events that cancel the run with the same value there. `queue`: which workers take its runs,
+    where some are told to take only certain queues (`holdfast worker --queue NAME`).
     """
 
     def decorate(function: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[..., Any]:

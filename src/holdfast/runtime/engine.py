@@ -177,8 +177,14 @@ class Engine:
         """The workflows that can be carried out here, by name."""
         return registered() if self._workflows is None else self._workflows
 
-    def _known(self) -> list[str]:
-        return list(self.known_workflows())
+    def _taken_here(self) -> tuple[list[str], dict[str, str] | None]:
+        """The workflows whose runs this worker takes, and of which versions, if not of any."""
+        queues, known = self.settings.queues, self.known_workflows()
+        if queues:
+            known = {name: each for name, each in known.items() if each.queue in queues}
+        if self.settings.versions == "any":
+            return list(known), None
+        return list(known), {name: each.version for name, each in known.items()}
 
     # --- what others tell ---
 
@@ -285,7 +291,7 @@ class Engine:
     async def create(self, new: NewRun) -> Created:
         """Create a run; if this worker can, it takes it in hand at once."""
         takes = self.works and not self._closing and len(self.runs) < self.settings.max_runs
-        takes = takes and new.workflow in self._known()
+        takes = takes and new.workflow in self._taken_here()[0]
         created = await self.store.create(new, self.me if takes else None)
         if created.claim is not None:
             self._activate(created.claim, [new.first_event()])
@@ -405,17 +411,17 @@ class Engine:
 
     async def _claim(self, now: float) -> None:
         room = self.settings.max_runs - len(self.runs)
-        known = self._known()
+        known, versions = self._taken_here()
         lost = await self.store.lost_workers(self._id)
-        due = await self.store.next_due(self._id, known)
+        due = await self.store.next_due(self._id, known, versions)
         if room > 0 and (lost or (due is not None and due <= self.clock.now())):
             limit = min(room, self.settings.claim_batch)
-            claims = await self.store.claim(self.me, known, limit, lost)
+            claims = await self.store.claim(self.me, known, limit, lost, versions)
             self._claimed.extend(claims)
             await self._take_up_claimed()
             self._mail = self._mail or bool(claims)
             self._claiming = self._claiming or len(claims) == limit
-            due = await self.store.next_due(self._id, known)
+            due = await self.store.next_due(self._id, known, versions)
         self._due = due
         left = self.settings.sweep_seconds
         if due is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from holdfast.runtime.codec import MAX_BYTES
 
@@ -35,6 +36,11 @@ class Settings:
     """How long a step may hold the worker's event loop up before its lease is left to run out."""
     cleanup_seconds: float = 30.0
     """How long the `finally` blocks of a run may take whose deadline has passed."""
+    queues: tuple[str, ...] = ()
+    """The queues whose workflows this worker takes runs of; none: all of them."""
+    versions: Literal["any", "own"] = "any"
+    """Which runs it goes on with: of any version of a workflow that it knows, or only of the
+    version that it has. With "own" old workers stay until the runs of their version have ended."""
     threads: int = 32
     """For steps that are plain functions."""
     cancel_seconds: float = 5.0

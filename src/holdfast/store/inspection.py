@@ -313,6 +313,18 @@ class Activity:
     sums: Sums
 
 
+@dataclass(frozen=True)
+class OpenVersion:
+    """The runs of one version of a workflow that have not ended."""
+
+    workflow: str
+    version: str
+    runs: dict[str, int]
+    """By status."""
+    oldest: float
+    """When the first of them was created."""
+
+
 class View(Protocol):
     """The store at one moment. Its methods are called in the thread that asks, and don't wait."""
 
@@ -330,6 +342,10 @@ class View(Protocol):
         self, query: RunQuery, limit: int, below: str | None = None, above: str | None = None
     ) -> RunPage: ...
     def matching_runs(self, query: RunQuery, limit: int) -> list[str]: ...
+    def open_versions(self) -> list[OpenVersion]:
+        """The versions of workflows that have runs which have not ended."""
+        ...
+
     def run_input(self, run_id: str) -> bytes:
         """The beginning of what a run was given."""
         ...

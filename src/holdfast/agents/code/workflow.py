@@ -36,7 +36,7 @@ MOST_ATTEMPTS = 20
 MOST_PROMPT = 100_000
 
 
-@workflow
+@workflow(queue="sandbox")
 async def evaluate_code(
     prompt: str,
     language: LanguageName = "python",

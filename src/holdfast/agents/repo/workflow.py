@@ -33,7 +33,7 @@ _SPARE = 600.0
 """Beyond the time limit, for the last verdicts."""
 
 
-@workflow
+@workflow(queue="sandbox")
 async def repair_repo(
     source: str,
     task: str,
@@ -82,7 +82,7 @@ async def repair_repo(
     )
 
 
-@workflow
+@workflow(queue="sandbox")
 async def try_repair(job: Job, number: int, parent: str) -> Try:
     """One of several tries at a task, in a sandbox of its own."""
     await steps.join_budget(parent)

@@ -25,12 +25,13 @@ SELECT
     AND owner IS NULL AND status IN ('pending', 'waiting') AND crashes >= 2)
 """
 PICK = """
-SELECT due.* FROM json_array_elements_text(?::json) AS known (name), LATERAL (
+SELECT due.* FROM json_array_elements(?::json) AS known (pair), LATERAL (
   SELECT r.id, coalesce(r.deadline <= ?, false) OR r.admitted = 0
     OR EXISTS (SELECT 1 FROM inbox i WHERE i.run_id = r.id
                AND i.kind IN ('cancel', 'pause', 'resume', 'terminate'))
   FROM runs r
-  WHERE r.workflow = known.name AND r.due_at <= ? AND r.owner IS NULL
+  WHERE r.workflow = known.pair ->> 0 AND r.version = coalesce(known.pair ->> 1, r.version)
+    AND r.due_at <= ? AND r.owner IS NULL
     AND r.status IN ('pending', 'waiting') AND r.crashes < 2
   ORDER BY r.due_at LIMIT ? FOR NO KEY UPDATE SKIP LOCKED
 ) due LIMIT ?
@@ -49,8 +50,7 @@ class Claiming:
     """The operation of a claim."""
 
     worker: Worker
-    workflows: Sequence[str]
-    limit: int
+    wanted: leases.Wanted
     moment: leases.Moment
     lost: Sequence[str]
 
@@ -58,16 +58,18 @@ class Claiming:
         assert isinstance(tx, PostgresTransaction)
         if tx.shared:
             return self._at_once(tx)
-        return leases.claim(tx, self.worker, self.workflows, self.limit, self.moment, self.lost)
+        return leases.claim(tx, self.worker, self.wanted, self.moment, self.lost)
 
     def _at_once(self, tx: Transaction) -> list[Claim]:
         tx.flush()  # a run that this batch has given back may be taken again
-        now, known = self.moment.wall, json.dumps(list(self.workflows))
+        now, (workflows, limit, versions) = self.moment.wall, self.wanted
+        known = json.dumps(list(workflows))
         overdue, suspect = tx.execute(RARE, (known, now, known, now)).fetchone()
         if overdue or (suspect and not leases.has_suspect(tx.connection, self.worker.id)):
             raise NotShared("a deadline, or a suspect")
         leases.lease(tx, self.worker, self.moment)
-        found = tx.execute(PICK, (known, now, now, self.limit, self.limit)).fetchall()
+        named = json.dumps([[name, versions.get(name)] for name in workflows])
+        found = tx.execute(PICK, (named, now, now, limit, limit)).fetchall()
         if any(special for _, special in found):
             raise NotShared("a request, a deadline or a limit")
         if not found:

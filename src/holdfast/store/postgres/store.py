@@ -65,14 +65,9 @@ class PostgresStore(SqlStore):
         await self._write(Own((), operation))
 
     def _claiming(
-        self,
-        worker: Worker,
-        workflows: Sequence[str],
-        limit: int,
-        now: leases.Moment,
-        lost: Sequence[str],
+        self, worker: Worker, wanted: leases.Wanted, now: leases.Moment, lost: Sequence[str]
     ) -> Claiming:
-        return Claiming(worker, workflows, limit, now, lost)
+        return Claiming(worker, wanted, now, lost)
 
     async def log(self, after: int, limit: int, run_id: str | None = None) -> list[Event]:
         await self._settled()

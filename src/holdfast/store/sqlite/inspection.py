@@ -20,6 +20,7 @@ from holdfast.store.inspection import (
     CallPage,
     CallRow,
     JournalRow,
+    OpenVersion,
     Payload,
     RunPage,
     RunQuery,
@@ -101,6 +102,9 @@ class SqlView:
 
     def matching_runs(self, query: RunQuery, limit: int) -> list[str]:
         return run_views.matching(self._connection, query, limit)
+
+    def open_versions(self) -> list[OpenVersion]:
+        return run_views.open_versions(self._connection)
 
     def run_input(self, run_id: str) -> bytes:
         return run_views.run_input(self._connection, run_id)

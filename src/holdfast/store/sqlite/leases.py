@@ -8,8 +8,9 @@ fence, which every append must name: a worker that was paused and comes back can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from holdfast.errors import LeaseLost
@@ -28,7 +29,7 @@ ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, boot = excluded
 DUE = """
 SELECT id FROM runs
 WHERE workflow = ? AND due_at <= ? AND owner IS NULL AND status IN ('pending', 'waiting')
-  AND crashes < 2
+  AND crashes < 2 AND version = coalesce(?, version)
 ORDER BY due_at, rowid LIMIT ?
 """
 # A run that two workers have died with is a suspect. A worker has one of them in hand at a time,
@@ -36,13 +37,13 @@ ORDER BY due_at, rowid LIMIT ?
 SUSPECT = """
 SELECT id, due_at FROM runs
 WHERE workflow = ? AND due_at <= ? AND owner IS NULL AND status IN ('pending', 'waiting')
-  AND crashes >= 2
+  AND crashes >= 2 AND version = coalesce(?, version)
 ORDER BY due_at LIMIT 1
 """
 NEXT_DUE = """
 SELECT due_at FROM runs
 WHERE workflow = ? AND owner IS NULL AND status IN ('pending', 'waiting')
-  AND due_at IS NOT NULL AND (crashes < 2 OR ? = 1)
+  AND due_at IS NOT NULL AND (crashes < 2 OR ? = 1) AND version = coalesce(?, version)
 ORDER BY due_at LIMIT 1
 """
 SUSPECTS_IN_HAND = "SELECT id, claim_seq FROM runs WHERE owner = ? AND crashes >= 2"
@@ -161,24 +162,29 @@ def keep_due(tx: Transaction, before: float, now: float) -> None:
         tx.due = True
 
 
+class Wanted(NamedTuple):
+    """What a worker would take: so many runs of these workflows."""
+
+    workflows: Sequence[str]
+    limit: int
+    versions: Mapping[str, str] = MappingProxyType({})
+    """The version that it has of a workflow, where it takes no other."""
+
+
 def claim(
-    tx: Transaction,
-    worker: Worker,
-    workflows: Sequence[str],
-    limit: int,
-    moment: Moment,
-    lost: Iterable[str],
+    tx: Transaction, worker: Worker, wanted: Wanted, moment: Moment, lost: Iterable[str]
 ) -> list[Claim]:
-    """Own up to `limit` runs that are due and whose workflow this worker knows."""
+    """Own some of the runs that are wanted and due."""
+    workflows, limit, versions = wanted
     lease(tx, worker, moment)
     now = moment.wall
     for gone in lost:
         _bury(tx, gone, now)
     deadlines.wake_overdue(tx, workflows, limit, now)
-    due = _next_suspect(tx, worker.id, workflows, now)
+    due = _next_suspect(tx, worker.id, wanted, now)
     for workflow in workflows:
         if len(due) < limit:
-            rows = tx.execute(DUE, (workflow, now, limit - len(due)))
+            rows = tx.execute(DUE, (workflow, now, versions.get(workflow), limit - len(due)))
             due += [str(row[0]) for row in rows]
     return [
         _take(tx, _existing(tx, run_id), worker, now)
@@ -195,13 +201,14 @@ def _may_go_on(tx: Transaction, run_id: str, now: float) -> bool:
     return deadlines.enforce(tx, run_id, now) or concurrency.admit(tx, run_id)
 
 
-def _next_suspect(
-    tx: Transaction, worker_id: str, workflows: Sequence[str], now: float
-) -> list[str]:
+def _next_suspect(tx: Transaction, worker_id: str, wanted: Wanted, now: float) -> list[str]:
     tx.flush()
     if has_suspect(tx.connection, worker_id):
         return []
-    found = [tx.execute(SUSPECT, (workflow, now)).fetchone() for workflow in workflows]
+    found = [
+        tx.execute(SUSPECT, (workflow, now, wanted.versions.get(workflow))).fetchone()
+        for workflow in wanted.workflows
+    ]
     waiting = sorted((due_at, str(run_id)) for run_id, due_at in filter(None, found))
     return [run_id for _, run_id in waiting[:1]]
 
@@ -255,9 +262,14 @@ def retire(tx: Transaction, worker_id: str, now: float) -> None:
     tx.leased.discard(worker_id)
 
 
-def next_due(connection: Connection, worker_id: str, workflows: Sequence[str]) -> float | None:
+def next_due(
+    connection: Connection, worker_id: str, workflows: Sequence[str], versions: Mapping[str, str]
+) -> float | None:
     """When the next run that this worker could claim is due."""
     suspects = not has_suspect(connection, worker_id)
-    found = [connection.execute(NEXT_DUE, (name, suspects)).fetchone() for name in workflows]
+    found = [
+        connection.execute(NEXT_DUE, (name, suspects, versions.get(name))).fetchone()
+        for name in workflows
+    ]
     moments = [row[0] for row in found if row is not None]
     return min([*moments, *deadlines.of_parked(connection, workflows)], default=None)

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.ids import new_id
 from holdfast.records import COMMANDS, COMPLETIONS, STEP_CANCELLED, STEP_RETRYING, Run
 from holdfast.store.connection import Connection
-from holdfast.store.inspection import COUNTED, Doing, RunPage, RunQuery, RunRow
+from holdfast.store.inspection import COUNTED, Doing, OpenVersion, RunPage, RunQuery, RunRow
 from holdfast.store.sqlite import ledger_rows, queries
 from holdfast.store.sqlite.queries import last_log, marks
 
@@ -25,6 +25,12 @@ SELECT substr(coalesce(e.value, b.data), 1, 2000) FROM events e
 LEFT JOIN blobs b ON b.run_id = e.run_id AND b.hash = e.blob WHERE e.run_id = ? AND e.seq = 1
 """
 LATEST = "SELECT type, key, at, meta FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT ?"
+# By status: those that have ended, which may be most, are not looked at.
+OPEN_VERSIONS = """
+SELECT workflow, version, status, count(*), min(created_at) FROM runs
+WHERE status IN ('pending', 'queued', 'running', 'waiting', 'paused', 'stuck')
+GROUP BY workflow, version, status ORDER BY workflow, version, status
+"""
 COUNTS = "SELECT workflow, status, runs FROM run_counts WHERE runs > 0"
 NTH_BELOW = "SELECT id FROM runs WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?"
 IN_SPAN = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE created_at >= ? LIMIT ?) AS found"
@@ -71,6 +77,18 @@ def counts(connection: Connection) -> dict[str, dict[str, int]]:
     for workflow, status, number in connection.execute(COUNTS):
         found.setdefault(workflow, {})[status] = number
     return found
+
+
+def open_versions(connection: Connection) -> list[OpenVersion]:
+    """The versions of workflows that have runs which have not ended, by name."""
+    found: dict[tuple[str, str], OpenVersion] = {}
+    for workflow, version, status, number, oldest in connection.execute(OPEN_VERSIONS):
+        before = found.get((workflow, version))
+        runs, first = ({}, oldest) if before is None else (before.runs, before.oldest)
+        found[workflow, version] = OpenVersion(
+            workflow, version, {**runs, status: number}, min(first, oldest)
+        )
+    return list(found.values())
 
 
 def run_row(connection: Connection, run: Run) -> RunRow:

@@ -167,10 +167,15 @@ class SqlStore:
         return list(dict.fromkeys([*expired, *gone]))
 
     async def claim(
-        self, worker: Worker, workflows: Sequence[str], limit: int, lost: Sequence[str]
+        self,
+        worker: Worker,
+        workflows: Sequence[str],
+        limit: int,
+        lost: Sequence[str],
+        versions: Mapping[str, str] | None = None,
     ) -> list[Claim]:
-        now = self._moment()
-        claims = await self._write(self._claiming(worker, workflows, limit, now, lost))
+        wanted = leases.Wanted(workflows, limit, versions or {})
+        claims = await self._write(self._claiming(worker, wanted, self._moment(), lost))
         if self._wake is not None:
             self._wake.forget(lost)
         return claims
@@ -189,14 +194,9 @@ class SqlStore:
         self._write_apart(operation)
 
     def _claiming(
-        self,
-        worker: Worker,
-        workflows: Sequence[str],
-        limit: int,
-        now: leases.Moment,
-        lost: Sequence[str],
+        self, worker: Worker, wanted: leases.Wanted, now: leases.Moment, lost: Sequence[str]
     ) -> Callable[[Transaction], list[Claim]]:
-        return lambda tx: leases.claim(tx, worker, workflows, limit, now, lost)
+        return lambda tx: leases.claim(tx, worker, wanted, now, lost)
 
     async def keep_due(self, before: float) -> None:
         await self._write(lambda tx: leases.keep_due(tx, before, self.clock.now()))
@@ -209,8 +209,10 @@ class SqlStore:
     async def retire(self, worker_id: str) -> None:
         await self._write(lambda tx: leases.retire(tx, worker_id, self.clock.now()))
 
-    async def next_due(self, me: str, workflows: Sequence[str]) -> float | None:
-        return await self._read(lambda c: leases.next_due(c, me, workflows))
+    async def next_due(
+        self, me: str, workflows: Sequence[str], versions: Mapping[str, str] | None = None
+    ) -> float | None:
+        return await self._read(lambda c: leases.next_due(c, me, workflows, versions or {}))
 
     async def park(self, run_id: str, fence: int, facts: dict[str, Any], at: float) -> None:
         def operation(tx: Transaction) -> None:

@@ -98,6 +98,16 @@ class OwnershipConformance(Conformance):
         claims = await store.claim(worker(), ["flow"], 2, [])
         assert [c.run.id for c in claims] == ["run_4", "run_3"]
 
+    async def test_a_worker_of_one_version_takes_no_runs_of_another(self, store: Store) -> None:
+        for number, version in enumerate(("one", "two", "one")):
+            await store.create(new_run(f"run_{number}", version=version), None)
+        assert await store.next_due("wkr_1", ["flow"], {"flow": "three"}) is None
+        claims = await store.claim(worker(), ["flow"], 10, [], {"flow": "one"})
+        assert [claim.run.id for claim in claims] == ["run_0", "run_2"]
+        assert await store.next_due("wkr_1", ["flow"], {"flow": "one"}) is None
+        [left] = await store.claim(worker("wkr_2"), ["flow"], 10, [])
+        assert left.run.version == "two"
+
     async def test_of_those_who_claim_at_once_each_gets_others(
         self, store: Store, parts: StoreParts
     ) -> None:
