@@ -67,6 +67,7 @@ MENU: dict[str, list[str]] = {
         "guides/inspector",
         "guides/operating",
         "guides/deployment",
+        "guides/many-machines",
         "guides/ready-for-production",
         "guides/write-your-own-store",
     ],

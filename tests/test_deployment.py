@@ -9,12 +9,14 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import kubernetes_validate
 import pytest
 import yaml
 
 from holdfast.cli.main import build
+from holdfast.store.postgres.url import PostgresUrl
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 UNITS = sorted(DEPLOY.glob("systemd/*.service"))
@@ -30,8 +32,8 @@ def manifests() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((DEPLOY / "kubernetes" / "holdfast.yaml").read_text()))
 
 
-def compose() -> dict[str, Any]:
-    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+def compose(file: str) -> dict[str, Any]:
+    return yaml.safe_load((DEPLOY / file).read_text())
 
 
 def dockerfile() -> list[str]:
@@ -77,17 +79,36 @@ def test_containers_of_the_pod_start_what_there_is_and_are_probed_where_it_liste
 # --- compose ---
 
 
-def test_services_start_what_there_is_from_files_that_are_there() -> None:
-    found = compose()
-    assert set(found["services"]) == {"server", "worker"}
-    for service in found["services"].values():
+@pytest.mark.parametrize("file", ["compose.yaml", "compose.postgres.yaml"])
+def test_services_start_what_there_is_from_files_that_are_there(file: str) -> None:
+    found = compose(file)
+    ours = {name: each for name, each in found["services"].items() if name != "database"}
+    assert set(ours) == {"server", "worker"}
+    for service in ours.values():
         options = parsed(service["command"])
         assert (DEPLOY / options.modules[0]).exists()
         assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
         port = 7420 if options.noun == "serve" else int(options.probes.rpartition(":")[2])
         assert f"127.0.0.1:{port}/" in service["healthcheck"]["test"][-1]
-        named = {volume.partition(":")[0] for volume in service["volumes"]}
-        assert {name for name in named if name[0] != "."} == set(found["volumes"])
+    mounts = (volume for each in found["services"].values() for volume in each["volumes"])
+    named = {mount.partition(":")[0] for mount in mounts}
+    assert {name for name in named if name[0] != "."} == set(found["volumes"])
+
+
+def test_the_services_of_many_machines_share_the_database_that_is_there() -> None:
+    found = compose("compose.postgres.yaml")
+    database = found["services"]["database"]["environment"]
+    assert found["services"]["worker"]["deploy"]["replicas"] == 3
+    for name in ("server", "worker"):
+        service = found["services"][name]
+        address = re.sub(r"\$\{[^}]*\}", "secret", service["environment"]["HOLDFAST_STORE"])
+        store = urlsplit(address)
+        assert PostgresUrl.parse(address).name == "postgresql://holdfast@database/holdfast"
+        assert store.hostname in found["services"] and store.hostname in service["depends_on"]
+        assert store.username == database["POSTGRES_USER"]
+        assert store.path == f"/{database['POSTGRES_DB']}"
+    locked = (DEPLOY / "requirements.lock").read_text()
+    assert "\npsycopg-binary==" in locked, "the image has the driver"
 
 
 # --- the image ---

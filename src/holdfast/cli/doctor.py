@@ -29,6 +29,16 @@ class Check:
     ok: bool
     found: str
     hint: str | None = None
+    warns: bool = False
+    """It is fit to work all the same."""
+
+    @property
+    def advice(self) -> str | None:
+        return None if self.ok and not self.warns else self.hint
+
+    @property
+    def mark(self) -> str:
+        return "✗" if not self.ok else "!" if self.warns else "✓"
 
 
 FORMATS = ("text", "json", "sarif", "junit", "md")
@@ -106,13 +116,13 @@ def _installed(options: argparse.Namespace) -> int:
     checks = [*_installation(), _configuration(), *_store(health)]
     well = all(check.ok for check in checks)
     if options.json:
-        shown = [{**asdict(c), "hint": None if c.ok else c.hint} for c in checks]
+        shown = [{**asdict(c), "hint": c.advice} for c in checks]
         output.show_json({"ok": well, "checks": shown, "store": health.as_json()})
     else:
         for check in checks:
-            print(f"{'✓' if check.ok else '✗'} {check.name:<9} {output.plain(check.found)}")
-            if check.hint and not check.ok:
-                output.note(f"  hint: {check.hint}")
+            print(f"{check.mark} {check.name:<9} {output.plain(check.found)}")
+            if check.advice:
+                output.note(f"  hint: {check.advice}")
     return 0 if well else StoreError.exit_code
 
 
@@ -160,4 +170,5 @@ def _store(health: Health) -> list[Check]:
         ),
         Check("workers", True, f"{len(health.workers)} alive"),
         Check("runs", True, by_status or "none"),
+        *(Check("concern", True, found, hint, warns=True) for found, hint in health.concerns),
     ]

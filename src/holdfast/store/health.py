@@ -25,6 +25,8 @@ class Health:
     workers: list[str] = field(default_factory=list[str])
     """The workers on this machine that are alive."""
     problem: StoreError | None = None
+    concerns: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """What will do harm one day though it works now, each with what to do about it."""
 
     def as_json(self) -> dict[str, Any]:
         problem = self.problem

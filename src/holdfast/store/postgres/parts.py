@@ -41,6 +41,15 @@ COUNTS = "SELECT status, sum(runs)::bigint FROM run_counts GROUP BY status ORDER
 ALIVE = """
 SELECT id FROM workers WHERE lease_until > extract(epoch FROM clock_timestamp()) ORDER BY id
 """
+SETTINGS = "SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes')"
+STANDBYS = """
+SELECT count(sync_state), count(*) FILTER (WHERE sync_state IN ('sync', 'quorum'))
+FROM pg_stat_replication
+"""
+CONNECTIONS = """
+SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+  current_setting('max_connections')::bigint
+"""
 TABLES = """
 SELECT relname, pg_total_relation_size(c.oid) FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -170,6 +179,30 @@ def examine(url: PostgresUrl) -> Health:
     return Health(known_schema=known, **found)
 
 
+def _concerns(connection: PostgresConnection) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    settings = dict(connection.execute(SETTINGS).fetchall())
+    if settings["fsync"] == "off" or settings["full_page_writes"] == "off":
+        found.append((
+            "the server does not write to its disk before it says so (fsync or full_page_writes"
+            " is off)",
+            "turn both on: what was acknowledged may be lost at a power cut",
+        ))  # fmt: skip
+    (standbys, synchronous) = connection.execute(STANDBYS).fetchone() or (0, 0)
+    if standbys and not synchronous:
+        found.append((
+            "the server has standbys and none of them is synchronous",
+            "name one in synchronous_standby_names: acknowledged steps may be lost at a failover",
+        ))  # fmt: skip
+    (used, most) = connection.execute(CONNECTIONS).fetchone() or (0, 1)
+    if used > most * 0.8:
+        found.append((
+            f"{used} of the server's {most} connections are in use",
+            "raise max_connections, or put a pooler in transaction mode between (listen=false)",
+        ))  # fmt: skip
+    return found
+
+
 def _contents(connection: PostgresConnection, url: PostgresUrl) -> dict[str, Any]:
     connection.script("BEGIN READ ONLY", schema.settings(url))
     try:
@@ -177,6 +210,7 @@ def _contents(connection: PostgresConnection, url: PostgresUrl) -> dict[str, Any
             "bytes": sum(int(size) for _, size in connection.execute(TABLES, (url.schema,))),
             "runs": {s: n for s, n in connection.execute(COUNTS) if n},
             "workers": [str(row[0]) for row in connection.execute(ALIVE)],
+            "concerns": _concerns(connection),
         }
     finally:
         connection.script("ROLLBACK")

@@ -18,6 +18,11 @@ from holdfast.store.sqlite import schema, wake
 COUNTS = "SELECT status, count(*) FROM runs GROUP BY status ORDER BY status"
 WORKER_PREFIX = "wkr_"
 OLDEST = (3, 35)  # RETURNING
+MANY_WORKERS = 8
+SHARED = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs"}
+)
+MOUNTS = Path("/proc/self/mounts")
 
 
 def software() -> tuple[str, str, bool]:
@@ -44,7 +49,34 @@ def examine(path: Path) -> Health:
             found["runs"] = dict(reading.execute(COUNTS).fetchall())
     except sqlite3.Error as error:
         found["problem"] = schema.as_store_error(error, path)
-    return Health(**found)
+    return Health(**found, concerns=_concerns(path, len(found["workers"])))
+
+
+def _concerns(path: Path, workers: int) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    if workers > MANY_WORKERS:
+        found.append((
+            f"{workers} workers write to one file, one after the other",
+            "a store in PostgreSQL lets them write at once: holdfast store copy moves it",
+        ))  # fmt: skip
+    kind = _file_system(path)
+    if kind in SHARED:
+        found.append((
+            f"the store is on {kind}, where SQLite's locks do not hold",
+            "put it on a local disk, or move it to PostgreSQL with holdfast store copy",
+        ))  # fmt: skip
+    return found
+
+
+def _file_system(path: Path) -> str:
+    """The kind of file system that a file is on; "" where that can't be known."""
+    try:
+        mounts = [line.split() for line in MOUNTS.read_text().splitlines()]
+    except OSError:
+        return ""
+    folder = path.resolve()
+    under = [each for each in mounts if folder.is_relative_to(each[1].replace("\\040", " "))]
+    return max(under, key=lambda each: len(each[1]))[2] if under else ""
 
 
 def _files(path: Path) -> list[Path]:
