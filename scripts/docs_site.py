@@ -68,6 +68,7 @@ MENU: dict[str, list[str]] = {
         "guides/operating",
         "guides/deployment",
         "guides/many-machines",
+        "guides/temporal",
         "guides/ready-for-production",
         "guides/write-your-own-store",
     ],

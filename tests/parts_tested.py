@@ -18,6 +18,7 @@ PARTS = {
     "python 3.12": re.compile(r"^tests/test_interpreters\.py::.*\[3\.12\]"),
     "python 3.13": re.compile(r"^tests/test_interpreters\.py::.*\[3\.13\]"),
     "postgres": re.compile(r"^tests/.*(::TestPostgres|/test_postgres_|\[(.*-)?postgres(-.*)?\])"),
+    "temporal": re.compile(r"^tests/temporal/|\[(.*-)?temporal(-.*)?\]"),
     "local model": re.compile(r"^tests/(gateway/test_local|agents/code/test_local_model)\.py"),
 }
 

@@ -128,6 +128,8 @@ for found in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
         continue  # a pytest suite, of the extra `conformance`
     if ".store.postgres." in found.name:
         continue  # of the extra `postgres`; the opener says so
+    if found.name.startswith("holdfast.temporal.") and found.name != "holdfast.temporal.temporal_settings":
+        continue  # of the extra `temporal`; who opens the engine says so
     try:
         importlib.import_module(found.name)
     except ModuleNotFoundError as error:

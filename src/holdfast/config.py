@@ -26,11 +26,27 @@ from holdfast.typed_settings import build, from_text, scalar_fields, unknown
 
 T = TypeVar("T")
 FILE = "holdfast.toml"
-SECTIONS = ("runtime", "gateway", "sandbox", "code", "repo", "server", "retention", "project")
+SECTIONS = (
+    "runtime",
+    "gateway",
+    "sandbox",
+    "code",
+    "repo",
+    "server",
+    "retention",
+    "project",
+    "temporal",
+)
 PROFILES = ("dev", "prod")
 """Profiles everyone has, empty unless the file fills them; a file may add its own."""
-_TOP = ("profile", "store", "profiles", *SECTIONS)
-_PLAIN = ("HOLDFAST_CONFIG", "HOLDFAST_ENV_FILE", "HOLDFAST_PROFILE", "HOLDFAST_STORE")
+_TOP = ("profile", "store", "engine", "profiles", *SECTIONS)
+_PLAIN = (
+    "HOLDFAST_CONFIG",
+    "HOLDFAST_ENV_FILE",
+    "HOLDFAST_PROFILE",
+    "HOLDFAST_STORE",
+    "HOLDFAST_ENGINE",
+)
 _OTHERS = ("HOLDFAST_GATEWAY_URL", "HOLDFAST_GATEWAY_KEY")
 """Variables that are no settings: the address and key of another Holdfast's gateway."""
 
@@ -59,6 +75,14 @@ def store(environ: Mapping[str, str] = os.environ) -> str | None:
     named = environ.get("HOLDFAST_STORE") or read(environ).get("store")
     if named is not None and not isinstance(named, str):
         raise ConfigError(f"store should be a path or an address, not {named!r}")
+    return named or None
+
+
+def engine(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Where runs are carried out, if a variable or the file names another engine than ours."""
+    named = environ.get("HOLDFAST_ENGINE") or read(environ).get("engine")
+    if named is not None and not isinstance(named, str):
+        raise ConfigError(f"engine should be an address, not {named!r}")
     return named or None
 
 
@@ -127,7 +151,9 @@ def _file(environ: Mapping[str, str]) -> _File:
     _check_names(data, _TOP, str(path))
     profiles = _table(data.pop("profiles", {}), "profiles")
     for name, overlay in profiles.items():
-        _check_names(_table(overlay, f"profiles.{name}"), ("store", *SECTIONS), f"profiles.{name}")
+        _check_names(
+            _table(overlay, f"profiles.{name}"), ("store", "engine", *SECTIONS), f"profiles.{name}"
+        )
     known = tuple(dict.fromkeys((*PROFILES, *profiles)))
     chosen = environ.get("HOLDFAST_PROFILE") or data.get("profile") or PROFILES[0]
     if chosen not in known:

@@ -77,6 +77,7 @@ def settings(options: argparse.Namespace) -> list[Setting]:
         found.append(
             Setting("store", str(store_name(options)), given or _from(config.origin("", "store")))
         )
+        found.append(Setting("engine", config.engine(), _from(config.origin("", "engine"))))
     for name, cls in sections().items():
         if options.section in (None, name):
             made = config.section(name, cls)
@@ -131,6 +132,7 @@ def sections() -> dict[str, type[Any]]:
     from holdfast.runtime.settings import Settings
     from holdfast.sandbox.settings import SandboxSettings
     from holdfast.server.settings import ServerSettings
+    from holdfast.temporal.temporal_settings import TemporalSettings
 
     return {
         "runtime": Settings,
@@ -141,6 +143,7 @@ def sections() -> dict[str, type[Any]]:
         "server": ServerSettings,
         "retention": RetentionSettings,
         "project": ProjectSettings,
+        "temporal": TemporalSettings,
     }
 
 

@@ -80,6 +80,16 @@ def add_store(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--store", metavar="STORE", help=STORE_HELP)
 
 
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Where runs are carried out."""
+    parser.add_argument(
+        "--engine",
+        metavar="ADDRESS",
+        help="where runs are carried out: temporal://HOST:PORT/NAMESPACE "
+        "(default: $HOLDFAST_ENGINE, or here)",
+    )
+
+
 def add_common(parser: argparse.ArgumentParser, handler: Handler) -> None:
     """The options of every verb, and what it does."""
     add_store(parser)

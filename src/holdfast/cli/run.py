@@ -27,7 +27,7 @@ from holdfast.agents.code.workflow import check_task
 from holdfast.agents.settings import PROFILE, code_settings
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
-from holdfast.cli.options import add_common, parse_object, store_name
+from holdfast.cli.options import add_common, add_engine, parse_object, store_name
 from holdfast.cli.progress import CODE, Progress, Watcher, costs, follow, tell_sandboxes
 from holdfast.cli.run_text import ending, exit_code, run_json, show_hint
 from holdfast.cli.workflow_files import load_workflow
@@ -119,6 +119,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--detach", action="store_true", help="print the run's id and leave it to a worker"
     )
+    add_engine(parser)
     add_common(parser, _run)
 
 
@@ -186,7 +187,7 @@ async def _detached(options: argparse.Namespace, create: Create, command: str) -
 async def _followed(
     options: argparse.Namespace, create: Create, follow: Follow, started: list[str]
 ) -> int:
-    async with open_engine(store_name(options)) as engine:
+    async with open_engine(store_name(options), engine=options.engine) as engine:
         run_id = await create()
         started.append(run_id)
         return await follow(engine, run_id)

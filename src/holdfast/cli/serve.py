@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
-from holdfast.cli.options import add_common, add_grace, add_modules, grace_seconds, store_name
+from holdfast.cli.options import (
+    add_common,
+    add_engine,
+    add_grace,
+    add_modules,
+    grace_seconds,
+    store_name,
+)
 from holdfast.cli.worker import pruning, stopped_by_signals, telling
 
 if TYPE_CHECKING:
@@ -39,6 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--no-worker", action="store_true", help="carry out no runs here: leave them to workers"
     )
     parser.add_argument("--quiet", action="store_true", help="no line for each finished step")
+    add_engine(parser)
     add_grace(parser, "server")
     add_common(parser, _serve)
 
@@ -90,7 +98,8 @@ async def _run(
 
     stop = stopped_by_signals()
     path = store_name(options)
-    async with open_engine(path, worker=not options.no_worker, grace=grace) as engine:
+    works = not options.no_worker
+    async with open_engine(path, worker=works, grace=grace, engine=options.engine) as engine:
         app = create_app(engine, settings)
         async with pruning(engine), telling(engine, quiet=options.quiet, json=options.json):
             ports = PortProxy(settings.sandbox_domain, settings.port)

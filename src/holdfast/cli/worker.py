@@ -23,7 +23,14 @@ from holdfast import config
 from holdfast.cli import output
 from holdfast.cli.config import check_configuration
 from holdfast.cli.deploy_check import demand
-from holdfast.cli.options import add_common, add_grace, add_modules, grace_seconds, store_name
+from holdfast.cli.options import (
+    add_common,
+    add_engine,
+    add_grace,
+    add_modules,
+    grace_seconds,
+    store_name,
+)
 from holdfast.cli.run_text import cost_of, outcome, step_name
 from holdfast.cli.workflow_files import load, load_agents
 from holdfast.errors import UsageError
@@ -65,6 +72,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS:PORT",
         help="answer /healthz, /readyz and /metrics there, to whoever asks",
     )
+    add_engine(parser)
     add_grace(parser, "worker")
     add_common(parser, _worker)
 
@@ -103,13 +111,14 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
     if options.check:
         async with open_engine(path, worker=False) as visitor:
             await demand(visitor)
-    async with open_engine(path, grace=grace, settings=_settings(options)) as engine:
+    chosen = _settings(options)
+    async with open_engine(path, grace=grace, settings=chosen, engine=options.engine) as engine:
         worker = engine.me
         if options.json:
-            facts = {"worker": worker.id, "pid": worker.pid, "store": str(path)}
+            facts = {"worker": worker.id, "pid": os.getpid(), "store": str(path)}
             output.show_json({**facts, "workflows": workflows})
         else:
-            output.note(f"worker {worker.id} (pid {worker.pid}) on {path}")
+            output.note(f"worker {worker.id} (pid {os.getpid()}) on {path}")
             output.note(f"workflows: {', '.join(workflows)}")
             output.note("Ctrl-C stops it; runs are kept and go on with the next worker")
         probing = _probed(engine, options.probes)

@@ -25,7 +25,7 @@ def schema(sections: Mapping[str, type[Any]]) -> dict[str, Any]:
     profile = {
         "type": "object",
         "additionalProperties": False,
-        "properties": {"store": {"type": "string"}, **tables},
+        "properties": {"store": {"type": "string"}, "engine": {"type": "string"}, **tables},
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -35,6 +35,7 @@ def schema(sections: Mapping[str, type[Any]]) -> dict[str, Any]:
         "properties": {
             "profile": {"type": "string", "description": "dev, prod, or one of [profiles]"},
             "store": {"type": "string"},
+            "engine": {"type": "string"},
             "profiles": {"type": "object", "additionalProperties": profile},
             **tables,
         },

@@ -11,9 +11,9 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
+from holdfast.clock import Clock
 from holdfast.clock import Timer as ClockTimer
 from holdfast.errors import (
     CrashLoop,
@@ -23,7 +23,7 @@ from holdfast.errors import (
     RunTimeout,
     UnknownWorkflow,
 )
-from holdfast.ids import derived_id, new_token
+from holdfast.ids import derived_id
 from holdfast.records import (
     ATTRIBUTES_SET,
     CANCEL_REQUESTED,
@@ -52,20 +52,20 @@ from holdfast.records import (
     VALUE_PUBLISHED,
     WAIT_RECEIVED,
     WAIT_TIMED_OUT,
+    ErrorInfo,
     Event,
 )
 from holdfast.runtime import failures
 from holdfast.runtime.commands import Child, Command, StepCall, Timer, Wait, Webhook
+from holdfast.runtime.definitions import Workflow
 from holdfast.runtime.history import History, Retrying, is_delivery
 from holdfast.runtime.interrupts import is_ctrl_c
 from holdfast.runtime.replay import Cancelled, Completed, Continued, Execution, Failed
 from holdfast.runtime.run_context import RunContext
+from holdfast.runtime.settings import Settings
 from holdfast.runtime.steps import StepWork
+from holdfast.runtime.watchdog import BodyWatch
 from holdfast.store.base import TERMINATED, Append, Claim, Mail
-
-if TYPE_CHECKING:
-    from holdfast.runtime.engine import Engine
-
 
 log = logging.getLogger("holdfast")
 
@@ -79,6 +79,42 @@ class Work(Protocol):
     def under_way(self) -> bool: ...
 
     def cancel(self) -> None: ...
+
+
+class Journals(Protocol):
+    """Where a run's events and the pieces of its streams go."""
+
+    def append(self, append: Append) -> None: ...
+    async def write_chunk(
+        self, run_id: str, fence: int, stream: str, data: bytes, at: float, step: str, attempt: int
+    ) -> int: ...
+
+
+class RunHost(Protocol):
+    """What a run asks of whoever has it in hand: a worker, or another engine's workflow."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def store(self) -> Journals: ...
+    @property
+    def body_watch(self) -> BodyWatch: ...
+
+    def workflow(self, name: str) -> Workflow[..., Any]: ...
+    def step_timeout(self, workflow: str) -> float | None: ...
+    def begin_step(
+        self, run: ActiveRun, command: StepCall, tried: int, before: Retrying
+    ) -> Work: ...
+    def new_token(self) -> str: ...
+    def failure_handler(self, run: ActiveRun, info: ErrorInfo) -> dict[str, Any] | None: ...
+
+    def settled(self, run: ActiveRun) -> None: ...
+    def look_for_mail(self) -> None: ...
+    def write_soon(self, run: ActiveRun) -> None: ...
+    def trouble(self, run: ActiveRun, error: HoldfastError) -> None: ...
+    def dropped(self, run: ActiveRun) -> None: ...
 
 
 class Alarm:
@@ -102,7 +138,7 @@ class Alarm:
 class ActiveRun:
     """A claimed run. Lives on the worker's loop."""
 
-    def __init__(self, engine: Engine, claim: Claim, journal: list[Event]) -> None:
+    def __init__(self, engine: RunHost, claim: Claim, journal: list[Event]) -> None:
         self.engine = engine
         self.id = claim.run.id
         self.workflow = claim.run.workflow
@@ -350,14 +386,14 @@ class ActiveRun:
             self._end(execution)
         self.engine.settled(self)
 
-    @cached_property
+    @property
     def step_timeout(self) -> float | None:
         """The limit of each attempt of its steps that have none of their own."""
         return self.engine.step_timeout(self.workflow)
 
     def _open(self, command: Command) -> None:
         if isinstance(command, Webhook):
-            command.facts["token"] = new_token()
+            command.facts["token"] = self.engine.new_token()
         unhurried = command.type in _UNHURRIED
         self.record(command.type, command.key, command.meta(), command.value, lazy=unhurried)
         self._undertake(command)
@@ -368,7 +404,7 @@ class ActiveRun:
         if isinstance(command, StepCall):
             tried = self._history.tried.get(key, 0)
             before = self._history.retrying.get(key, Retrying(tried, 0.0))
-            self._work[key] = StepWork(self, command, tried, before)
+            self._work[key] = self.engine.begin_step(self, command, tried, before)
         elif isinstance(command, Timer):
             self._work[key] = Alarm(self, key, command.when, lambda: self._close(key, TIMER_FIRED))
         elif isinstance(command, Wait):
@@ -390,10 +426,13 @@ class ActiveRun:
 
     def arguments(self, command: StepCall) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """A step's arguments: as called, or as a fork has replaced them."""
-        edited = self._history.edits.get(command.key)
-        if edited is None and command.args is not None:
+        if command.args is not None and command.key not in self._history.edits:
             return command.args, {}
-        return command.step.signature.decode_arguments(edited or command.value or b"{}")
+        return command.step.signature.decode_arguments(self.input_of(command))
+
+    def input_of(self, command: StepCall) -> bytes:
+        """A step's arguments, as they are recorded."""
+        return self._history.edits.get(command.key) or command.value or b"{}"
 
     def _drop(self, command: Command) -> None:
         work = self._work.pop(command.key, None)
@@ -425,17 +464,16 @@ class ActiveRun:
         if not self.gone and self._work.pop(command.key, None) is not None:
             self.record(STEP_COMPLETED, command.key, "{}", value)
 
-    def step_failed(self, command: StepCall, error: BaseException, attempts: int) -> None:
-        facts = {"error": failures.describe(error).as_json(), "attempts": attempts}
+    def step_failed(self, command: StepCall, error: ErrorInfo, attempts: int) -> None:
+        facts = {"error": error.as_json(), "attempts": attempts}
         self._close(command.key, STEP_FAILED, facts)
 
     def step_retrying(
-        self, command: StepCall, error: BaseException, attempt: int, next_at: float
+        self, command: StepCall, error: ErrorInfo, attempt: int, next_at: float
     ) -> None:
         if self.gone:
             return
-        described = failures.describe(error).as_json()
-        facts = {"attempt": attempt, "error": described, "next_at": next_at}
+        facts = {"attempt": attempt, "error": error.as_json(), "next_at": next_at}
         self.record(STEP_RETRYING, command.key, json.dumps(facts), lazy=True)
         self._pause_if_quiet()
         self.engine.settled(self)
@@ -457,6 +495,10 @@ class ActiveRun:
                 raise
             self.broken(problem)
             return True
+
+    def has_seen(self, mail: Mail) -> bool:
+        """Whether it was looked at, or is for whoever goes on with the run."""
+        return mail.id in self._seen_mail
 
     def _receive(self, mail: Mail) -> bool:
         if mail.id in self._seen_mail or self._execution is None:
@@ -713,6 +755,12 @@ class ActiveRun:
         return [w for w in self._work.values() if isinstance(w, StepWork) and w.under_way]
 
     @property
+    def between_events(self) -> bool:
+        """Whether its journal is all there is to it, but for one append that nobody has seen."""
+        steered = self._pausing or self._holding or self._held or self._leaving or self._last_word
+        return not (steered or self._busy or self._unwritten or len(self._unacknowledged) > 1)
+
+    @property
     def idle(self) -> bool:
         """Whether there is nothing to do until an alarm rings or mail comes."""
         return self._all_written and not self._busy and not self.gone
@@ -734,10 +782,15 @@ class ActiveRun:
         self._stop_work()
         if self._clock_timer is not None:
             self._clock_timer.cancel()
+        self.forget()
+        self.engine.dropped(self)
+
+    def forget(self) -> None:
+        """Drop the body where it stands; whatever was begun for it is somebody else's to end."""
+        self.gone = True
         if self._execution is not None:
             self._execution.close()
             self._execution = None
-        self.engine.dropped(self)
 
 
 _ENDS = frozenset({RUN_COMPLETED, RUN_FAILED, RUN_CANCELLED, RUN_CONTINUED, RUN_STUCK, RUN_PAUSED})

@@ -7,16 +7,22 @@ this process opened last, or a default one that is opened on first use.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import functools
+import importlib
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from holdfast import config, session
+from holdfast.errors import UsageError
 from holdfast.ids import new_id
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.settings import Settings
 from holdfast.store import opener
+
+ENGINES = {"temporal": "holdfast.temporal.bridge"}
+"""Engines beside the local one, by the scheme of their addresses: modules with `make_engine`."""
 
 
 class _Default(NamedTuple):
@@ -36,12 +42,14 @@ async def open_engine(
     worker: bool = True,
     settings: Settings | None = None,
     grace: float = 0.0,
+    engine: str | None = None,
 ) -> AsyncGenerator[Engine]:
     """Open the store at `path` and work on it until the block ends.
 
     `worker=False`: only start and watch runs; others carry them out. `grace`: how long steps
     under way may take to finish at the end of the block, in seconds; what does not finish is
-    done again by whoever goes on with the run.
+    done again by whoever goes on with the run. `engine`: where runs are carried out, such as
+    `temporal://127.0.0.1:7233/default`; without it, and HOLDFAST_ENGINE, in this process.
 
     >>> async with open_engine("jobs.db"):
     ...     run = await start(evaluate, "…")
@@ -51,18 +59,39 @@ async def open_engine(
     store_name = str(path) if path is not None else session.default_store()
     store = opener.runs(store_name, name)
     chosen = settings or config.section("runtime", Settings)
-    engine = Engine(store, worker_id=name, settings=chosen, works=worker, clock=store.clock)
-    await engine.open()
-    session.add_engine(engine)
+    address = engine or config.engine()
+    make = _engine_at(address) if worker and address is not None else Engine
+    opened = make(store, worker_id=name, settings=chosen, works=worker, clock=store.clock)
+    await opened.open()
+    session.add_engine(opened)
     session.add_store(store.name)
     try:
-        yield engine
+        yield opened
     finally:
-        session.remove_engine(engine)
+        session.remove_engine(opened)
         try:
-            await engine.close(grace)
+            await opened.close(grace)
         finally:
             await session.remove_store(store.name)
+
+
+def _engine_at(address: str) -> Callable[..., Engine]:
+    """The engine that an address means; its package is not everybody's, and above this one."""
+    scheme = address.partition("://")[0]
+    if scheme not in ENGINES:
+        known = ", ".join(f"{name}://…" for name in ENGINES)
+        raise UsageError(f"{address} is no engine", hint=f"there is {known}")
+    try:
+        module = importlib.import_module(ENGINES[scheme])
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package == "holdfast":
+            raise
+        raise UsageError(
+            f"the engine {scheme} needs {package}, which is not installed here",
+            hint=f"pip install 'holdfast[{scheme}]'",
+        ) from missing
+    return functools.partial(module.make_engine, address)
 
 
 async def current_engine() -> Engine:

@@ -23,16 +23,19 @@ from typing import Any
 from holdfast import session
 from holdfast.clock import JUMP_SECONDS, Clock, SystemClock, offset
 from holdfast.errors import CorruptEvent, HoldfastError, StoreError
-from holdfast.ids import derived_id, new_id
+from holdfast.ids import derived_id, new_id, new_token
 from holdfast.records import RUN_PAUSED, ErrorInfo, Event, Worker
 from holdfast.runtime import guard
-from holdfast.runtime.active import ActiveRun
+from holdfast.runtime.active import ActiveRun, Work
+from holdfast.runtime.commands import StepCall
 from holdfast.runtime.definitions import Step, Workflow, find_workflow, registered
 from holdfast.runtime.event_starts import EventStarts
+from holdfast.runtime.history import Retrying
 from holdfast.runtime.loop import keep_generators
 from holdfast.runtime.notifications import Watchers
 from holdfast.runtime.scheduler import Scheduler
 from holdfast.runtime.settings import Settings
+from holdfast.runtime.steps import StepWork
 from holdfast.runtime.threads import Threads
 from holdfast.runtime.watchdog import BodyWatch, Watchdog
 from holdfast.store.base import Change, Claim, Created, NewRun, Store
@@ -48,6 +51,19 @@ class Failure:
     workflow: str
     error_type: str
     error_message: str
+
+
+def described_handler(
+    workflow: Workflow[..., Any], run_id: str, info: ErrorInfo
+) -> dict[str, Any] | None:
+    """The run of a workflow's `on_failure`, as the last event of a failed run describes it."""
+    handler = workflow.on_failure
+    if handler is None:
+        return None
+    failure = Failure(run_id, workflow.name, info.type, info.message)
+    input = handler.signature.encode_arguments((failure,), {})
+    handler_id = derived_id("run", run_id, "on_failure")
+    return handler.described(handler_id, input, (failure,), {}, run_id)
 
 
 class Engine:
@@ -143,11 +159,14 @@ class Engine:
             await asyncio.wait(self._letting_go.values(), timeout=self.settings.cancel_seconds)
         if self.works:
             try:
-                await self.store.retire(self._id)
+                await self._retire()
             except StoreError as error:
                 # The lease will run out by itself; closing must not fail for it.
                 log.warning("the store did not take this worker's leave: %s", error)
         await self.store.close()
+
+    async def _retire(self) -> None:
+        await self.store.retire(self._id)
 
     @property
     def draining(self) -> bool:
@@ -278,13 +297,15 @@ class Engine:
 
     def failure_handler(self, run: ActiveRun, info: ErrorInfo) -> dict[str, Any] | None:
         """The run to start when this one fails, as its last event describes it."""
-        handler = self.workflow(run.workflow).on_failure
-        if handler is None:
-            return None
-        failure = Failure(run.id, run.workflow, info.type, info.message)
-        run_id = derived_id("run", run.id, "on_failure")
-        input = handler.signature.encode_arguments((failure,), {})
-        return handler.described(run_id, input, (failure,), {}, run.id)
+        return described_handler(self.workflow(run.workflow), run.id, info)
+
+    def begin_step(self, run: ActiveRun, command: StepCall, tried: int, before: Retrying) -> Work:
+        """Carry out a step, here and now."""
+        return StepWork(self, run, command, tried, before)
+
+    def new_token(self) -> str:
+        """The secret of a new webhook."""
+        return new_token()
 
     # --- starting ---
 

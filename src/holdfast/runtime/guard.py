@@ -43,7 +43,8 @@ _WHAT = {
 # Python itself opens files to import modules and to show source lines in tracebacks.
 _PYTHONS_OWN = ("importlib.", "importlib._bootstrap", "linecache", "tokenize", "zipimport")
 
-_guarded_thread: int | None = None
+_guarded_threads: set[int] = set()
+"""Threads that execute a body at this moment: one, or several where another engine drives them."""
 _installed = False
 
 
@@ -57,23 +58,24 @@ def install() -> None:
         _tell_of_what_older_pythons_hide()
 
 
-def enter() -> int | None:
+def enter() -> bool:
     """A workflow body begins to run in this thread; returns what `leave` needs."""
-    global _guarded_thread
-    before, _guarded_thread = _guarded_thread, threading.get_ident()
+    thread = threading.get_ident()
+    before = thread in _guarded_threads
+    _guarded_threads.add(thread)
     return before
 
 
-def leave(before: int | None) -> None:
+def leave(before: bool) -> None:
     """The workflow body has stopped."""
-    global _guarded_thread
-    _guarded_thread = before
+    if not before:
+        _guarded_threads.discard(threading.get_ident())
 
 
 def _audit(event: str, _args: tuple[Any, ...]) -> None:
-    if _guarded_thread is None or event not in _WHAT:
+    if not _guarded_threads or event not in _WHAT:
         return
-    if _guarded_thread != threading.get_ident():
+    if threading.get_ident() not in _guarded_threads:
         return
     if event in ("open", "os.listdir") and _by_python_itself():
         return
@@ -123,7 +125,7 @@ _as_completed: Callable[..., Any] = asyncio.as_completed
 
 def _patch_as_completed() -> None:
     def as_completed(fs: Iterable[Any], *, timeout: float | None = None) -> Any:
-        if _guarded_thread == threading.get_ident():
+        if threading.get_ident() in _guarded_threads:
             fs = [asyncio.ensure_future(f) for f in dict.fromkeys(fs)]
         return _as_completed(fs, timeout=timeout)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from holdfast.clock import Timer as ClockTimer
 from holdfast.durations import seconds
@@ -17,11 +17,37 @@ from holdfast.runtime import failures
 from holdfast.runtime.commands import StepCall
 from holdfast.runtime.context import StepContext
 from holdfast.runtime.interrupts import is_ctrl_c
+from holdfast.runtime.run_context import RunContext
 from holdfast.session import Caller, CurrentStep, set_caller
 
 if TYPE_CHECKING:
-    from holdfast.runtime.active import ActiveRun
+    from holdfast.records import ErrorInfo
+    from holdfast.runtime.engine import Engine
     from holdfast.runtime.history import Retrying
+
+
+class StepOwner(Protocol):
+    """The run that a step is carried out for, and that is told what comes of it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def workflow(self) -> str: ...
+    @property
+    def context(self) -> RunContext: ...
+    @property
+    def step_timeout(self) -> float | None: ...
+
+    def arguments(self, command: StepCall) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+    def call_at(self, when: float, key: str, callback: Callable[[], None]) -> ClockTimer: ...
+    def step_completed(self, command: StepCall, value: bytes) -> None: ...
+    def step_failed(self, command: StepCall, error: ErrorInfo, attempts: int) -> None: ...
+    def step_retrying(
+        self, command: StepCall, error: ErrorInfo, attempt: int, next_at: float
+    ) -> None: ...
+    def step_published(self, command: StepCall, name: str, value: bytes) -> None: ...
+    async def write_chunk(self, stream: str, data: bytes, step: str, attempt: int) -> None: ...
+    def broken(self, problem: BaseException) -> None: ...
 
 
 class StepWork:
@@ -31,6 +57,7 @@ class StepWork:
         "_attempts",
         "_command",
         "_context",
+        "_engine",
         "_last_sign",
         "_loop",
         "_loop_time",
@@ -43,11 +70,13 @@ class StepWork:
         "due_at",
     )
 
-    def __init__(self, run: ActiveRun, command: StepCall, tried: int, before: Retrying) -> None:
+    def __init__(
+        self, engine: Engine, run: StepOwner, command: StepCall, tried: int, before: Retrying
+    ) -> None:
         next_at = before.next_at
         self.due_at: float | None = next_at
         """When the next attempt is due; None while one is under way."""
-        self._run = run
+        self._engine, self._run = engine, run
         self._command = command
         self._step = command.step
         self._timeout = command.step.timeout
@@ -62,7 +91,7 @@ class StepWork:
         self._last_sign = 0.0
         self._loop_time: Callable[[], float] | None = None
         """The worker's loop's clock, once a time limit is watched by it."""
-        if next_at <= run.engine.clock.now():
+        if next_at <= engine.clock.now():
             self._begin()
         else:
             self._timer = run.call_at(next_at, command.key, self._begin)
@@ -91,41 +120,41 @@ class StepWork:
         self._timer = None
         self.due_at = None
         self._attempts += 1
-        context = self._run.engine.context.copy()
+        context = self._engine.context.copy()
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._attempt(), context=context)
-        self._task.add_done_callback(self._ended, context=self._run.engine.callback_context)
+        self._task.add_done_callback(self._ended, context=self._engine.callback_context)
 
     async def _attempt(self) -> bytes:
         # In one coroutine, the usual way: each layer costs every step a microsecond.
-        run, step = self._run, self._step
+        engine, run, step = self._engine, self._run, self._step
         key = self._command.key
         current = CurrentStep(
             run.id, run.workflow, step.name, key, self._attempts, f"{run.id}:{key}"
         )
         self._context = StepContext(current, run.context, self)
-        set_caller(Caller(run.engine, current, self._context))
+        set_caller(Caller(engine, current, self._context))
         try:
             args, kwargs = run.arguments(self._command)
             if self._timeout is not None or step.idle_timeout is not None:
                 result = await self._call_in_time(args, kwargs)
             else:
-                function = run.engine.substitute(step)
+                function = engine.substitute(step)
                 if function is None and not step.is_async:
-                    result = await run.engine.threads.run(step.function, args, kwargs)
+                    result = await engine.threads.run(step.function, args, kwargs)
                 else:
                     result = await (function or step.function)(*args, **kwargs)
-            return step.signature.encode_result(result, run.engine.settings.max_payload)
+            return step.signature.encode_result(result, engine.settings.max_payload)
         except (SystemExit, KeyboardInterrupt) as error:
             if step.is_async and is_ctrl_c(error):
                 raise
             raise self._escaped(error) from error  # asyncio would end the worker by it
 
     async def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        function = self._run.engine.substitute(self._step)
+        function = self._engine.substitute(self._step)
         try:
             if function is None and not self._step.is_async:
-                return await self._run.engine.threads.run(self._step.function, args, kwargs)
+                return await self._engine.threads.run(self._step.function, args, kwargs)
             return await (function or self._step.function)(*args, **kwargs)
         except (SystemExit, KeyboardInterrupt) as error:
             if self._step.is_async and is_ctrl_c(error):
@@ -226,21 +255,21 @@ class StepWork:
             problem.__cause__ = error  # the step's own predicate has failed
             error, again = problem, False
         if not again or counted > self._step.retries:
-            self._run.step_failed(self._command, error, self._attempts)
+            self._run.step_failed(self._command, failures.describe(error), self._attempts)
             return
-        engine = self._run.engine
-        delay = self._step.backoff.delay(counted, engine.luck())
+        delay = self._step.backoff.delay(counted, self._engine.luck())
         if issubclass(type(error), RetryableError):
             try:
                 after = cast("RetryableError", error).retry_after
                 delay = delay if after is None else seconds(after)
             except Exception as unusable:  # noqa: BLE001 - whatever the step has put there
                 unusable.__cause__ = error
-                self._run.step_failed(self._command, unusable, self._attempts)
+                self._run.step_failed(self._command, failures.describe(unusable), self._attempts)
                 return
-        next_at = engine.clock.now() + delay
+        next_at = self._engine.clock.now() + delay
         self.due_at = next_at
-        self._run.step_retrying(self._command, error, self._attempts, next_at)
+        described = failures.describe(error)
+        self._run.step_retrying(self._command, described, self._attempts, next_at)
         self._timer = self._run.call_at(next_at, self._command.key, self._begin)
 
 

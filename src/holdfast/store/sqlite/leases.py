@@ -47,7 +47,10 @@ WHERE workflow = ? AND owner IS NULL AND status IN ('pending', 'waiting')
 ORDER BY due_at LIMIT 1
 """
 SUSPECTS_IN_HAND = "SELECT id, claim_seq FROM runs WHERE owner = ? AND crashes >= 2"
-EXPIRED = "SELECT id FROM workers WHERE (boot <> ? OR lease_until <= ?) AND id <> ?"
+# A lease without end is no process's: neither a boot nor any time ends it.
+EXPIRED = """
+SELECT id FROM workers WHERE (boot <> ? OR lease_until <= ?) AND lease_until < 9e9 AND id <> ?
+"""
 # Moments that had passed before the wall clock was set back.
 STILL_DUE = """
 UPDATE runs SET due_at = ?
