@@ -89,7 +89,7 @@ def _engine_at(address: str) -> Callable[..., Engine]:
             raise
         raise UsageError(
             f"the engine {scheme} needs {package}, which is not installed here",
-            hint=f"pip install 'holdfast[{scheme}]'",
+            hint=f"pip install {package}",
         ) from missing
     return functools.partial(module.make_engine, address)
 
