@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output
-from holdfast.cli.options import add_common
+from holdfast.cli.options import add_common, add_engine
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--detach", action="store_true", help="print the run's id and leave it to a worker"
     )
+    add_engine(parser)
     add_common(parser, _repo)
 
 
