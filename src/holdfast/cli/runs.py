@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, get_args
 
-from holdfast.cli import deploy_check, freeze, output, run_text
+from holdfast.cli import deploy_check, freeze, output, run_export, run_text
 from holdfast.cli.options import (
     Handler,
     add_common,
@@ -94,6 +94,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     summary = "print a run as a file that pytest replays, without its secrets"
     freeze.add(verbs.add_parser("freeze", help=summary, description=f"{summary.capitalize()}."))
+    summary = "write an ended run as one file, child runs and model calls included"
+    run_export.add_export(
+        verbs.add_parser("export", help=summary, description=f"{summary.capitalize()}.")
+    )
+    summary = "put an exported run into this store, as it was"
+    run_export.add_import(
+        verbs.add_parser("import", help=summary, description=f"{summary.capitalize()}.")
+    )
     forking = verb("fork", "start a new run from what another did before a step", _fork)
     forking.add_argument(
         "--from", dest="from_step", metavar="STEP", help="key of the step to go on from"

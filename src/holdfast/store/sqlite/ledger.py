@@ -296,6 +296,18 @@ class SqlLedger:
 
         return run
 
+    async def restore(self, call: Call) -> None:
+        """Keep a call of another store that has ended; it counts against no budget of this one."""
+
+        def run(connection: Connection) -> None:
+            if ledger_rows.by_id(connection, call.start.id) is not None or call.end is None:
+                return
+            ledger_rows.insert(connection, call.start, self._owner.id, scopes=(), usd=0, tokens=0)
+            held = ledger_rows.Hold((), 0, 0)
+            ledger_rows.finish(connection, call.start.id, call.end, held, 0.0)
+
+        await self._write(run)
+
     async def recover(self) -> list[Call]:
         """Settle the calls of processes that died; they are `unknown` from now on."""
         return await self._write(self._sweep)

@@ -190,6 +190,47 @@ def fork(tx: Transaction, new: NewRun, source: str, history: Sequence[Event]) ->
     return new.id
 
 
+RESTORE = """
+INSERT INTO runs (id, workflow, version, parent_id, forked_from, status, created_at, started_at,
+                  begun_at, finished_at, error, timeout, deadline, continued_from, continued_as,
+                  claim_seq, first_message)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+        (SELECT coalesce(max(id), 0) + 1 FROM messages))
+"""
+
+
+def restore(tx: Transaction, run: Run, history: Sequence[Event]) -> None:
+    """Write a run that has ended elsewhere: nothing of it is open, and nobody is told."""
+    if queries.get(tx.connection, run.id) is not None:
+        raise Refused(f"{run.id} is in this store already")
+    tx.execute(
+        RESTORE,
+        (
+            run.id,
+            run.workflow,
+            run.version,
+            run.parent_id,
+            run.forked_from,
+            run.status,
+            run.created_at,
+            run.started_at,
+            run.started_at,
+            run.finished_at,
+            run.error,
+            run.timeout,
+            run.deadline,
+            run.continued_from,
+            run.continued_as,
+            history[-1].seq,
+        ),
+    )
+    creation.set_attributes(tx, run.id, run.attributes)
+    for event in history:
+        tx.rows.append(events.row(tx, event))
+    tx.last_seq[run.id] = history[-1].seq
+    projections.republish(tx, history)
+
+
 def reopen(tx: Transaction, run_id: str, history: Sequence[Event]) -> None:
     """Put back the waits and webhooks that a journal left open."""
     closed = {event.key for event in history if event.type in COMPLETIONS}

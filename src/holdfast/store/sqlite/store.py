@@ -263,6 +263,9 @@ class SqlStore:
         await self._write(lambda tx: run_control.fork(tx, new, source, history))
         return await self._existing(new.id)
 
+    async def restore(self, run: Run, history: Sequence[Event]) -> None:
+        await self._write(lambda tx: run_control.restore(tx, run, history))
+
     async def delete(self, run_id: str, at: float) -> list[str]:
         deleted = await self._write(lambda tx: deletion.delete(tx, run_id, at))
         await self.purge()

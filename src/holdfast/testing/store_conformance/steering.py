@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -199,6 +200,27 @@ class SteeringConformance(Conformance):
         [taken] = await store.claim(worker(), ["flow"], 10, [])
         await store.send("go", b"{}", "evt_1", None, 2.0)
         assert [m.run_id for m in await store.mail("wkr_1")] == [taken.run.id] == ["run_9"]
+
+    async def test_a_run_of_another_store_is_put_in_place_as_it_was(self, store: Store) -> None:
+        claim = await claimed(store, key="k", attributes={"a": 1})
+        await append(
+            store,
+            claim,
+            event(2, VALUE_PUBLISHED, "0/1", b"2", name="v"),
+            event(3, RUN_COMPLETED, value=b"1"),
+        )
+        was = await store.get("run_1")
+        assert was is not None
+        history = [e._replace(run_id="run_9", log=0) for e in await store.load("run_1")]
+        await store.restore(replace(was, id="run_9"), history)
+        run = await store.get("run_9")
+        assert run == replace(was, id="run_9", key=None), "the key is this store's own"
+        assert [e._replace(log=0) for e in await store.load("run_9")] == history
+        assert [p.value for p in await store.published("run_9")] == [b"2"]
+        assert await store.claim(worker(), ["flow"], 10, []) == []
+        with pytest.raises(Refused):
+            await store.restore(replace(was, id="run_9"), history)
+        assert await store.delete("run_9", 9.0) == ["run_9"]
 
     async def test_a_run_that_goes_on_as_a_new_one_hands_everything_on(self, store: Store) -> None:
         claim = await claimed(store, key="k", attributes={"a": 1}, run_limit=1)
