@@ -172,7 +172,8 @@ def _archived_json(archived: ArchivedRun) -> dict[str, Any]:
 
 
 def _archived(data: dict[str, Any]) -> ArchivedRun:
-    run = Run(**{**data["run"], "owner": None, "due_at": None})
+    record: dict[str, Any] = {**data["run"], "owner": None, "due_at": None}
+    run = Run(**record)
     return ArchivedRun(
         run,
         [_event(run.id, row) for row in data["journal"]],
@@ -219,17 +220,18 @@ def _text_or_none(amount: Decimal | None) -> str | None:
 
 
 def _call(data: dict[str, Any]) -> Call:
-    start = CallStart(**{**data["start"], "tags": tuple(data["start"]["tags"])})
+    given: dict[str, Any] = {**data["start"], "tags": tuple(data["start"]["tags"])}
+    start = CallStart(**given)
     if data["end"] is None:
         return Call(start, "unknown")
-    end: dict[str, Any] = data["end"]
-    attempts = tuple(
-        ProviderAttempt(
-            **{
-                **each,
-                "charged": None if each["charged"] is None else Decimal(each["charged"]),
-            }
-        )
-        for each in end["attempts"]
-    )
-    return Call(start, end["status"], CallEnd(**{**end, "attempts": attempts}))
+    end: dict[str, Any] = {
+        **data["end"],
+        "attempts": tuple(_attempt(each) for each in data["end"]["attempts"]),
+    }
+    return Call(start, end["status"], CallEnd(**end))
+
+
+def _attempt(data: dict[str, Any]) -> ProviderAttempt:
+    charged = data["charged"]
+    given: dict[str, Any] = {**data, "charged": None if charged is None else Decimal(charged)}
+    return ProviderAttempt(**given)
