@@ -75,7 +75,7 @@ def _import(options: argparse.Namespace) -> int:
         there = [each.run.id for each in archive.runs if each.run.id not in made]
         output.show_json({"run": first.id, "imported": made, "existed": there})
         return 0
-    print(first.id)
+    print(first.id, flush=True)
     if made:
         output.note(
             f"{len(made)} run{'s' * (len(made) != 1)} of {first.workflow}, in {store_name(options)}"
