@@ -13,7 +13,7 @@ TESTS := $(VENV)/.tests-ready
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
-.PHONY: docs screenshots help demo test test-fast durations test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash gvisor lock clean setup
+.PHONY: docs screenshots help demo test test-fast durations test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash chaos gvisor lock clean setup
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ fresh: ## the README's commands in a minimal Debian root (COMMAND='make demo' fo
 
 parity: $(STAMP) ## judge the tests of some hundred public packages as pytest does (long, needs the index)
 	@cd tests && ../$(BIN)/python -m agents.code.parity.registry
+
+chaos: $(TESTS) ## workers on PostgreSQL while everything fails, for SECONDS_OF_CHAOS=600
+	@$(BIN)/python tests/chaos/chaos.py
 
 crash: $(STAMP) ## kill a worker at every write, and cut the power at every moment (long)
 	@command -v strace >/dev/null || { echo "make crash needs strace: apt install strace (or dnf, pacman …)" >&2; exit 1; }
