@@ -72,7 +72,7 @@ STATIC: dict[str, list[Edit]] = {
     "HF21": [("desk.py", "", '\nimport openai\n\nclient = openai.OpenAI(api_key="any")\n')],
     "HF22": [("desk.py", ", on_failure=report_failure)\nasync def answer", ")\nasync def answer")],
     "HF23": [("holdfast.toml", "redact = ['\\b\\d{13,19}\\b']\n", "")],
-    "HF28": [("holdfast.toml", 'keep_runs = "90d"\n', "")],
+    "HF28": [("holdfast.toml", '[retention]\nkeep = "90d"\n', "")],
 }
 
 BASELINE: dict[str, tuple[str, str]] = {
@@ -82,7 +82,7 @@ BASELINE: dict[str, tuple[str, str]] = {
     'min_isolation = "namespace"\n': ("HF16", "min_isolation"),
     'keep_records = "30d"\n': ("HF28", "keep_records"),
     "require_token = true\n": ("HF16", "require_token"),
-    'keep_runs = "90d"\n': ("HF28", "keep_runs"),
+    '[retention]\nkeep = "90d"\n': ("HF28", "retention"),
     'backups = "backups"\n': ("HF28", "backups"),
     "egress = []\n": ("HF14", "egress"),
 }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +10,8 @@ from typing import Any
 
 from holdfast.cli.options import nearest
 from holdfast.errors import NotFound, UnknownWorkflow, UsageError
+from holdfast.ready import user_modules
+from holdfast.ready.user_modules import is_file_name, load_module
 from holdfast.runtime.definitions import Workflow, registered
 
 AGENTS = ("holdfast.agents.code.workflow", "holdfast.agents.repo.workflow")
@@ -27,43 +27,21 @@ def load_agents() -> set[str]:
 
 def load(named: str) -> ModuleType:
     """Import `orders.py` or `shop.orders`, as Python itself would from this folder."""
-    is_file = named.endswith(".py") or "/" in named
-    if is_file and not Path(named).is_file():
+    if is_file_name(named) and not Path(named).is_file():
         raise NotFound(f"there is no file {named}")
     try:
-        return _load_file(Path(named)) if is_file else _load_module(named)
+        return load_module(named, Path.cwd())
     except (Exception, SystemExit) as error:
         raise UsageError(
-            f"{named} can't be loaded: {type(error).__name__}: {error}{_place(error, named)}"
+            f"{named} can't be loaded: {type(error).__name__}: {error}{_place(error)}"
         ) from error
 
 
-def _load_module(name: str) -> ModuleType:
-    _search(Path.cwd())
-    return importlib.import_module(name)
-
-
-def _load_file(path: Path) -> ModuleType:
-    _search(path.resolve().parent)
-    name = path.stem if path.stem not in sys.modules else f"_holdfast.{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
-        raise ImportError("it is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _search(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-
-
-def _place(error: BaseException, named: str) -> str:
+def _place(error: BaseException) -> str:
     """Where in the user's code it went wrong."""
     frames = traceback.extract_tb(error.__traceback__)
-    inside = [f for f in frames if "importlib" not in f.filename and f.filename != __file__]
+    ours = (__file__, user_modules.__file__)
+    inside = [f for f in frames if "importlib" not in f.filename and f.filename not in ours]
     if not inside:
         return ""
     return f"\n  in {inside[-1].filename}, line {inside[-1].lineno}"

@@ -99,7 +99,7 @@ POINTS: tuple[Point, ...] = (
     Point("HF27", "rollback", "D", "D",
           "guard the change with patched(…), so that old code finds what it knows"),
     Point("HF28", "crash matrix, retention, restore", "SRD", "D",
-          "set [sandbox] keep_records and [project] keep_runs, and back up: holdfast store backup"),
+          "set [retention] keep and [sandbox] keep_records, and back up: holdfast store backup"),
 )  # fmt: skip
 
 BY_ID: Mapping[str, Point] = {point.id: point for point in POINTS}

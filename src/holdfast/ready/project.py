@@ -20,10 +20,11 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar, cast
 
 from holdfast import config, session
-from holdfast.errors import ConfigError, NotFound, UsageError
+from holdfast.errors import ConfigError, NotFound
 from holdfast.loop.agent import Agent
 from holdfast.loop.tools import AgentTool
 from holdfast.ready.project_settings import SECTION, ProjectSettings
+from holdfast.ready.user_modules import load_module
 from holdfast.runtime.definitions import Step, Workflow, registered
 
 T = TypeVar("T")
@@ -83,7 +84,7 @@ def load(root: Path, app: tuple[str, ...] = ()) -> Project:
             hint=f'say which in {config.FILE}: [project] app = ["agent.py"]',
         )
     for each in named:
-        import_app(each)
+        load_module(each, root)
     modules = tuple(
         m for m in list(sys.modules.values()) if _is_in(getattr(m, "__file__", None), root)
     )
@@ -97,31 +98,6 @@ def load(root: Path, app: tuple[str, ...] = ()) -> Project:
         tools=tuple(t for t in _alive(AgentTool) if _ours(t.function, root)),
         agents=tuple(_alive(Agent[Any])),
     )
-
-
-def import_app(named: str) -> ModuleType:
-    """Import `orders.py` or `shop.orders` from this folder, as a worker would."""
-    import importlib
-    import importlib.util
-
-    if not (named.endswith(".py") or "/" in named):
-        return importlib.import_module(named)
-    path = Path(named).resolve()
-    if not path.is_file():
-        raise NotFound(f"there is no file {named}", hint=f"{config.FILE}: [project] app")
-    name = path.stem
-    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(path):
-        return sys.modules[name]
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
-    name = name if name not in sys.modules else f"_holdfast.{name}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{named} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _guessed(root: Path) -> tuple[str, ...]:

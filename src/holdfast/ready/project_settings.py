@@ -22,8 +22,6 @@ class ProjectSettings:
     """By workflow: arguments that a drill starts it with."""
     egress: tuple[str, ...] = ()
     """The hosts that sandboxes of this project may be allowed to reach; none unless named."""
-    keep_runs: str | None = None
-    """How long ended runs are kept, such as "90d": `holdfast runs bulk delete --older-than`."""
     backups: str | None = None
     """The folder that `holdfast store backup` writes to."""
     backup_every: str = "26h"
@@ -39,6 +37,4 @@ class ProjectSettings:
                     f"the waiver of {each.point} is not whole",
                     hint='say by, why, and until = "2027-01-31"',
                 )
-        for duration in (self.keep_runs, self.backup_every):
-            if duration is not None:
-                seconds(duration)
+        seconds(self.backup_every)

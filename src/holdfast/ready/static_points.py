@@ -37,6 +37,7 @@ from holdfast.ready.source_code import (
 from holdfast.runtime.codec import codec_for
 from holdfast.runtime.context import Webhook
 from holdfast.runtime.definitions import Workflow
+from holdfast.runtime.retention import RetentionSettings
 from holdfast.runtime.settings import Settings
 
 Check = Callable[[Look, Sources], None]
@@ -620,8 +621,8 @@ def retention(look: Look, sources: Sources) -> None:
         look.fail(
             "[sandbox] keep_records is not set: records of sandboxes are kept for ever", config.FILE
         )
-    if settings.keep_runs is None:
-        look.fail("[project] keep_runs is not set: nobody said how long runs are kept", config.FILE)
+    if not config.section("retention", RetentionSettings).has_rules:
+        look.fail("[retention] has no rule: runs that have ended are kept for ever", config.FILE)
     if settings.backups is None:
         look.fail(
             "[project] backups names no folder: nothing says that the store is backed up",

@@ -26,6 +26,7 @@ from holdfast.ready.source_code import Sources
 from holdfast.records import ENDED, Run
 from holdfast.records.sandboxes import PROCESS_DIED
 from holdfast.runtime.app import open_engine
+from holdfast.runtime.retention import BADLY, RetentionSettings
 from holdfast.runtime.settings import Settings
 from holdfast.sandbox.base import Isolation
 from holdfast.sandbox.settings import load as sandbox_settings
@@ -362,14 +363,19 @@ def sums(look: Look, records: Records, project: Project) -> None:
 def kept(look: Look, records: Records, project: Project) -> None:
     """How old the oldest ended run is, and the newest backup."""
     settings = project.settings
-    if settings.keep_runs is not None and records.runs:
-        oldest = min((run.finished_at or records.now) for run in records.runs)
-        age = records.now - oldest
-        if age > seconds(settings.keep_runs) * 1.1:
+    rules = config.section("retention", RetentionSettings)
+    for run in records.runs:
+        rule = rules.workflows.get(run.workflow, rules)
+        failed = run.status in BADLY and rule.keep_failed is not None
+        keep = rule.keep_failed if failed else rule.keep
+        age = records.now - (run.finished_at or records.now)
+        if keep is not None and age > keep * 1.1:
             look.warn(
-                f"the oldest ended run is {age / 86400:.0f} days old, and keep_runs is "
-                f"{settings.keep_runs}"
+                f"{run.id} ended {age / 86400:.0f} days ago, and [retention] keeps such runs for "
+                f"{keep / 86400:g}: no worker deletes them",
+                config.FILE,
             )
+            break
     if settings.backups is not None and records.runs:
         files = (
             [f for f in Path(settings.backups).glob("*") if f.is_file()]

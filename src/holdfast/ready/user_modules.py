@@ -1,4 +1,4 @@
-"""Import a user's file or module for a test, as Python itself would from its folder."""
+"""Import a user's file or module, as Python itself would from its folder."""
 
 from __future__ import annotations
 
@@ -11,20 +11,36 @@ from types import ModuleType
 from holdfast.errors import NotFound
 
 
+def is_file_name(named: str) -> bool:
+    """Whether `orders.py` is meant rather than `shop.orders`."""
+    return named.endswith(".py") or "/" in named
+
+
 def load_module(named: str, root: Path) -> ModuleType:
     """`orders.py`, by its path from `root`, or `shop.orders`; a file is executed once."""
-    if not named.endswith(".py"):
+    if not is_file_name(named):
+        _search(root)
         return importlib.import_module(named)
     path = (root / named).resolve()
-    known = sys.modules.get(path.stem)
-    if known is not None and getattr(known, "__file__", None) == str(path):
-        return known
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
+    if not path.is_file():
         raise NotFound(f"there is no file {named} in {root}")
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+    # A file of the user's may be called as a module that others have imported: both are kept.
+    for name in (path.stem, f"_holdfast.{path.stem}"):
+        known = sys.modules.get(name)
+        if known is None:
+            break
+        if getattr(known, "__file__", None) == str(path):
+            return known
+    _search(path.parent)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{named} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _search(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
