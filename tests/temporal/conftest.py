@@ -22,3 +22,9 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Ru
             yield running
     finally:
         os.environ.pop("HOLDFAST_TEMPORAL_CACHED_RUNS", None)
+
+
+@pytest.fixture(scope="session")
+def server() -> dev_server.DevServer:
+    """Temporal's dev server; outside of any loop, for it is waited for."""
+    return dev_server.shared()

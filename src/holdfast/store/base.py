@@ -199,6 +199,10 @@ class Store(ScheduleStore, SubscriptionStore, RetentionStore, Protocol):
         """Take runs of these workflows that are due; of one in `versions`, only of that version."""
         ...
 
+    async def held(self, worker_id: str) -> list[Claim]:
+        """The runs that a worker owns, as it has claimed them."""
+        ...
+
     async def renew(self, worker: Worker) -> None: ...
     def renew_apart(self, worker: Worker) -> None:
         """Renew at once, from any thread: for when the loop is held up."""

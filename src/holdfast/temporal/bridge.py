@@ -12,6 +12,7 @@ id, and a run looks at each piece of mail once.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import secrets
 from datetime import timedelta
@@ -24,10 +25,10 @@ from temporalio.worker import Worker as TemporalWorker
 
 from holdfast.clock import Clock
 from holdfast.errors import StoreError
-from holdfast.records import Event, Worker
+from holdfast.records import RUN_CANCELLED, Event, Worker
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.settings import Settings
-from holdfast.store.base import Change, Claim, Mail, Store
+from holdfast.store.base import TERMINATED, Change, Claim, Mail, Store
 from holdfast.temporal.hosted_run import HostedRun, Process, processes
 from holdfast.temporal.messages import Begin, Letter, as_rows
 from holdfast.temporal.mirror import Mirror
@@ -39,6 +40,8 @@ log = logging.getLogger("holdfast")
 ENDLESS = 1e10
 """Seconds of a lease that nobody has to renew: three hundred years."""
 SOON = 0.2
+LOOK_SECONDS = 60.0
+"""How often to compare the runs on Temporal, by the store, with what Temporal says."""
 
 
 class TemporalEngine(Engine):
@@ -74,8 +77,11 @@ class TemporalEngine(Engine):
             graceful_shutdown_timeout=timedelta(seconds=0),
         )
         self._working = asyncio.create_task(self._worker.run())
+        self._comparing = asyncio.create_task(self._compare_forever())
 
     async def close(self, grace: float = 0.0) -> None:
+        self._comparing.cancel()
+        await asyncio.wait({self._comparing})
         await self._worker.shutdown()
         await asyncio.wait({self._working})
         for task in list(self._starting.values()):
@@ -163,6 +169,44 @@ class TemporalEngine(Engine):
         if found.status != WorkflowExecutionStatus.RUNNING:
             return False
         return (await found.memo()).get("holdfast", {}).get("fence") == claim.fence
+
+    # --- what Temporal says of them ---
+
+    async def _compare_forever(self) -> None:
+        """At first, for what a worker has left that died, and then now and again."""
+        while True:
+            try:
+                for claim in await self.store.held(self._id):
+                    if claim.run.id not in self._starting:
+                        await self._compare(claim)
+            except (RPCError, StoreError) as error:
+                log.error("the runs on Temporal can't be looked at, trying again: %s", error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _compare(self, claim: Claim) -> None:
+        """Start a run whose worker died before it had; end one that Temporal has ended."""
+        run_id = claim.run.id
+        try:
+            found = await self._client.get_workflow_handle(run_id).describe()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            fence, is_open = None, False
+        else:
+            fence = (await found.memo()).get("holdfast", {}).get("fence")
+            is_open = found.status == WorkflowExecutionStatus.RUNNING
+        run = await self.store.get(run_id)  # asked last: a run ends in the store first
+        if is_open or run is None or run.owner != self._id or run_id in self._starting:
+            return
+        if fence != claim.fence:
+            self._activate(claim, await self.store.load(run_id))
+            return
+        log.warning("%s was ended by Temporal's means", run_id)
+        last = await self.store.last_event(run_id)
+        facts = json.dumps({**TERMINATED, "at_once": True})
+        at = max(self.clock.now(), last.at)
+        ended = Event(run_id, last.seq + 1, RUN_CANCELLED, "", at, facts)
+        await self.mirror.append(run_id, claim.fence, [ended])
 
     # --- mail ---
 

@@ -167,7 +167,7 @@ class Mirror:
                 batch.append(event)
             if batch:
                 try:
-                    await self._append(run_id, copy.fence, batch)
+                    await self.append(run_id, copy.fence, batch)
                 except HoldfastError:
                     copy.written = None  # another process may have been quicker: look again
                     raise
@@ -178,7 +178,8 @@ class Mirror:
                     self._copies.pop(run_id, None)
             return copy.written
 
-    async def _append(self, run_id: str, fence: int, events: list[Event]) -> None:
+    async def append(self, run_id: str, fence: int, events: list[Event]) -> None:
+        """Write events, and wait until they are on disk."""
         done: asyncio.Future[None] = self._loop.create_future()
 
         def settled(_append: Append, error: HoldfastError | None) -> None:

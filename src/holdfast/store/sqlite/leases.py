@@ -56,6 +56,7 @@ STILL_DUE = """
 UPDATE runs SET due_at = ?
 WHERE due_at > ? AND due_at <= ? AND owner IS NULL AND status IN ('pending', 'waiting')
 """
+HELD = "SELECT id, fence, crashes, started_at FROM runs WHERE owner = ? ORDER BY id"
 OWNED = "SELECT id, workflow, claim_seq FROM runs WHERE owner = ?"
 LAST_SEQ = "SELECT coalesce(max(seq), 0) FROM events WHERE run_id = ?"
 TAKE = """
@@ -214,6 +215,16 @@ def _next_suspect(tx: Transaction, worker_id: str, wanted: Wanted, now: float) -
     ]
     waiting = sorted((due_at, str(run_id)) for run_id, due_at in filter(None, found))
     return [run_id for _, run_id in waiting[:1]]
+
+
+def held(connection: Connection, worker_id: str) -> list[Claim]:
+    """The runs that a worker owns, as it has claimed them."""
+    found: list[Claim] = []
+    for run_id, fence, crashes, began in connection.execute(HELD, (worker_id,)).fetchall():
+        run = queries.get(connection, run_id)
+        assert run is not None, run_id
+        found.append(Claim(replace(run, started_at=float(began)), fence, crashes))
+    return found
 
 
 def has_suspect(connection: Connection, worker_id: str) -> bool:

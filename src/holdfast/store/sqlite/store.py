@@ -385,6 +385,9 @@ class SqlStore:
 
     # --- questions ---
 
+    async def held(self, worker_id: str) -> list[Claim]:
+        return await self._read(lambda c: leases.held(c, worker_id))
+
     async def get(self, run_id: str) -> Run | None:
         return await self._read(lambda c: queries.get(c, run_id))
 
