@@ -23,6 +23,7 @@ from holdfast.cli import output, run_text
 from holdfast.cli.config import check_configuration
 from holdfast.cli.options import add_common, add_grace, grace_seconds, store_name
 from holdfast.cli.store import find_run
+from holdfast.cli.tracing import tracing
 from holdfast.cli.worker import stopped_by_signals
 from holdfast.cli.workflow_files import load, load_agents
 from holdfast.errors import HoldfastError, UsageError
@@ -97,7 +98,8 @@ async def _serve(options: argparse.Namespace) -> bool:
     stop = stopped_by_signals()
     works = not (options.no_worker or options.read_only)
     grace = grace_seconds(options)
-    async with open_engine(store_name(options), worker=works, grace=grace) as engine:
+    store = store_name(options)
+    async with open_engine(store, worker=works, grace=grace) as engine, tracing(engine):
         tools = Tools(engine)
         served = tools.server(looking=options.read_only, deciding=options.allow_approvals)
         serving = asyncio.ensure_future(served.run_stdio_async())

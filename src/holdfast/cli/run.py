@@ -30,6 +30,7 @@ from holdfast.cli.config import check_configuration
 from holdfast.cli.options import add_common, add_engine, parse_object, store_name
 from holdfast.cli.progress import CODE, Progress, Watcher, costs, follow, tell_sandboxes
 from holdfast.cli.run_text import ending, exit_code, run_json, show_hint
+from holdfast.cli.tracing import tracing
 from holdfast.cli.workflow_files import load_workflow
 from holdfast.durations import seconds
 from holdfast.errors import CodecError, UsageError
@@ -187,7 +188,10 @@ async def _detached(options: argparse.Namespace, create: Create, command: str) -
 async def _followed(
     options: argparse.Namespace, create: Create, follow: Follow, started: list[str]
 ) -> int:
-    async with open_engine(store_name(options), engine=options.engine) as engine:
+    async with (
+        open_engine(store_name(options), engine=options.engine) as engine,
+        tracing(engine),
+    ):
         run_id = await create()
         started.append(run_id)
         return await follow(engine, run_id)

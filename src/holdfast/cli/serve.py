@@ -19,6 +19,7 @@ from holdfast.cli.options import (
     grace_seconds,
     store_name,
 )
+from holdfast.cli.tracing import tracing
 from holdfast.cli.worker import pruning, stopped_by_signals, telling
 
 if TYPE_CHECKING:
@@ -101,7 +102,11 @@ async def _run(
     works = not options.no_worker
     async with open_engine(path, worker=works, grace=grace, engine=options.engine) as engine:
         app = create_app(engine, settings)
-        async with pruning(engine), telling(engine, quiet=options.quiet, json=options.json):
+        async with (
+            pruning(engine),
+            tracing(engine),
+            telling(engine, quiet=options.quiet, json=options.json),
+        ):
             ports = PortProxy(settings.sandbox_domain, settings.port)
             ready = lambda: _say_where(options, settings, engine)  # noqa: E731
             await serve(app, listener, stop, ready, ports)

@@ -32,6 +32,7 @@ from holdfast.cli.options import (
     store_name,
 )
 from holdfast.cli.run_text import cost_of, outcome, step_name
+from holdfast.cli.tracing import tracing
 from holdfast.cli.workflow_files import load, load_agents
 from holdfast.errors import UsageError
 from holdfast.records import RUN_ENDS, RUN_RETRIED, RUN_STUCK, Event, Run, Step
@@ -124,6 +125,7 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
         probing = _probed(engine, options.probes)
         async with (
             pruning(engine),
+            tracing(engine),
             probing,
             telling(engine, quiet=options.quiet, json=options.json),
         ):
@@ -241,9 +243,14 @@ class StepLog:
         self._engine, self._inspection, self._json = engine, inspection, json
         self.writer = _Writer()
         self._held: set[str] = set()
-        engine.taken = self._held
+        engine.takers.append(self._held)
         self._open: dict[str, list[Event]] = {}
         """Of each run in hand: the events of what has not ended."""
+
+    def close(self) -> None:
+        """Be told of no more runs, and wait a moment for what is still to be written."""
+        self._engine.takers.remove(self._held)
+        self.writer.close(1.0)
 
     async def follow(self, after: int) -> None:
         """Print until cancelled, from this place in the log on."""
@@ -353,8 +360,7 @@ async def telling(engine: Engine, *, quiet: bool, json: bool) -> AsyncGenerator[
     try:
         yield
     finally:
-        engine.taken = None
         following.cancel()
         await asyncio.wait([following])
-        log.writer.close(1.0)
+        log.close()
         inspection.close()

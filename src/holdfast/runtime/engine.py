@@ -92,8 +92,8 @@ class Engine:
         self.works = works
         """Whether runs are carried out here, or only started and watched."""
         self.runs: dict[str, ActiveRun] = {}
-        self.taken: set[str] | None = None
-        """Where ids of runs are put that this worker takes in hand, if somebody wants to know."""
+        self.takers: list[set[str]] = []
+        """Where ids of runs are put that this worker takes in hand, for each who wants to know."""
         self.scheduler = Scheduler(self)
         self._event_starts = EventStarts(self)
         self._workflows = workflows
@@ -321,8 +321,8 @@ class Engine:
     def _activate(self, claim: Claim, journal: list[Event]) -> None:
         run = ActiveRun(self, claim, journal)
         self.runs[run.id] = run
-        if self.taken is not None:
-            self.taken.add(run.id)
+        for taker in self.takers:
+            taker.add(run.id)
         # In a callback, not in our task: the body is driven with no other task current.
         asyncio.get_running_loop().call_soon(run.begin, context=self.callback_context)
 

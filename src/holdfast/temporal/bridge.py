@@ -109,8 +109,8 @@ class TemporalEngine(Engine):
     # --- starting ---
 
     def _activate(self, claim: Claim, journal: list[Event]) -> None:
-        if self.taken is not None:
-            self.taken.add(claim.run.id)
+        for taker in self.takers:
+            taker.add(claim.run.id)
         run_id = claim.run.id
         # What was told to an earlier life of it, and lies there still, is for this one.
         self._told = {mail: told for mail, told in self._told.items() if told != run_id}
