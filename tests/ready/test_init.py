@@ -84,7 +84,7 @@ def test_an_update_over_edited_projects_loses_no_line_of_the_user(tmp_path: Path
 
 def test_the_schema_knows_what_the_configuration_knows() -> None:
     made = schema(sections())
-    assert set(made["properties"]) == {"profile", "store", "profiles", *sections()}
+    assert set(made["properties"]) == {"profile", "store", "engine", "profiles", *sections()}
 
     def known(table: dict[str, Any], data: dict[str, Any]) -> None:
         for key, value in data.items():
