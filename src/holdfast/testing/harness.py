@@ -12,6 +12,7 @@ import inspect
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -44,8 +45,8 @@ class Harness:
 
     def __init__(self, *, replay_always: bool = False, settings: Settings | None = None) -> None:
         chosen = settings or Settings()
-        values = {**chosen.__dict__, "replay_always": replay_always or chosen.replay_always}
-        self._settings = Settings(**values)
+        always = replay_always or chosen.replay_always
+        self._settings = replace(chosen, replay_always=always)
         self.clock = VirtualClock()
         self._database = MemoryDatabase()
         self._failures: dict[str, deque[BaseException]] = {}
