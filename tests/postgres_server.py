@@ -1,8 +1,9 @@
 """A private PostgreSQL for the tests: started by the first that asks, stopped by the last.
 
 From the distribution's packages, as a user without rights, on a socket in a folder of its own. The
-workers of one run share it: each holds a shared lock on a file while it may use it, and whoever
-gets the lock alone at the end stops the server. A store for a test is a namespace of its own.
+processes of one test worker share it: each holds a shared lock on a file while it may use it, and
+whoever gets the lock alone at the end stops the server. A store for a test is a namespace of its
+own.
 
 A server does not outlive tests that were killed: a process waits for the end of whoever made it.
 """
@@ -139,8 +140,10 @@ class _Shared:
             return self._server
 
     def _open(self) -> Server:
-        # Workers of pytest-xdist have the id of their run; a run of its own has its process's.
-        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"p{os.getpid()}")[:12]
+        # One for each worker of pytest-xdist: readers of a log wait for every transaction that is
+        # under way on a server, those of another worker's tests among them.
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"p{os.getpid()}")[:12] + worker
         folder = Path(tempfile.gettempdir()) / f"hf-pg-{os.getuid()}-{run}"
         server = Server(folder / "cluster")
         with _locked(folder):
