@@ -9,8 +9,8 @@ STAMP := $(VENV)/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 TESTS := $(VENV)/.tests-ready
-# As many as there are cores: twice as many has not been measured on a quiet machine yet.
-WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
+# One more than there are cores: with as many, a quarter of their time is spent waiting.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
 .PHONY: docs screenshots help demo test test-fast durations test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash chaos gvisor lock clean setup
