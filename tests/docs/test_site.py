@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -10,6 +13,8 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+
+from waiting import LIMIT
 
 ROOT = Path(__file__).parent.parent.parent
 SHIPPED = ("index.md", "start", "questions", "guides", "reference", "examples.md")
@@ -39,18 +44,25 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
-    folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts/docs_site.py"), str(folder / "site")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return {
-        page: Page(page.read_text(encoding="utf-8")) for page in (folder / "site").rglob("*.html")
-    }
+    """Built once for all workers of a run: the first to come builds, the others wait for it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    built = folder / "docs-site"
+    with (folder / "docs-site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            making = folder / "docs-site-unfinished"
+            shutil.rmtree(making, ignore_errors=True)
+            done = subprocess.run(
+                [sys.executable, str(ROOT / "scripts/docs_site.py"), str(making)],
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            making.rename(built)
+    return {page: Page(page.read_text(encoding="utf-8")) for page in built.rglob("*.html")}
 
 
 def test_every_page_of_the_docs_is_in_the_site(site: dict[Path, Page]) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from holdfast.cli import output
-from holdfast.cli.options import add_common, store_name
+from holdfast.cli.options import add_common, add_modules, store_name
 from holdfast.cli.store import find_run, visit
 from holdfast.cli.workflow_files import load, load_agents
 from holdfast.errors import Refused
@@ -18,12 +18,7 @@ from holdfast.runtime.definitions import registered
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("run", metavar="RUN", help="the run's id, its beginning, or latest")
-    parser.add_argument(
-        "modules",
-        nargs="*",
-        metavar="FILE.py|MODULE",
-        help="what defines its workflow: noted for pytest, and replayed at once",
-    )
+    add_modules(parser, "what defines its workflow: noted for pytest, and replayed at once")
     add_common(parser, _freeze)
 
 

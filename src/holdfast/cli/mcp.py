@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast import __version__
 from holdfast.cli import output, run_text
 from holdfast.cli.config import check_configuration
-from holdfast.cli.options import add_common, add_grace, grace_seconds, store_name
+from holdfast.cli.options import add_common, add_grace, add_modules, grace_seconds, store_name
 from holdfast.cli.store import find_run
 from holdfast.cli.tracing import tracing
 from holdfast.cli.worker import stopped_by_signals
@@ -54,12 +54,7 @@ without a network."""
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
-        "modules",
-        nargs="*",
-        metavar="FILE.py|MODULE",
-        help="what defines your workflows; those of the ready-made agents are always there",
-    )
+    add_modules(parser)
     parser.add_argument("--read-only", action="store_true", help="only the tools that look")
     parser.add_argument(
         "--allow-approvals",
