@@ -62,7 +62,11 @@ def test_a_repo_is_repaired_and_its_patch_written(holdfast: Holdfast, repo: Path
     done = holdfast("repo", "slugs", "Fix slugify", "--model", "scripted/fix")
     assert done.code == 0, done.err
     first, *lines = done.err.splitlines()
-    assert first.startswith("run_")
+    run_id, _, where = first.partition("  in ")
+    assert run_id.startswith("run_") and where.endswith(".db")
+    told = [line.strip() for line in lines if "✓" not in line and "✗" not in line]
+    assert told == ["by scripted/fix", "sandbox namespace"]
+    lines = [line for line in lines if line.strip() not in told]
     words = [line[:18].strip() for line in lines]
     assert words == [
         "✓ take the repo", "✗ tests before", "✓ think", "✓ edit file", "✓ think", "✓ run", "✓ think", "✓ judge",
@@ -70,7 +74,7 @@ def test_a_repo_is_repaired_and_its_patch_written(holdfast: Holdfast, repo: Path
     assert done.out.startswith("passed: 4 passed · round 1 · 1 file, 2 lines · ")
     assert "One dash\\x1b[2J is enough." in done.out  # shown, not obeyed
     assert git(repo, "status", "--short") == ""
-    patch = holdfast.folder / f"{first}.patch"
+    patch = holdfast.folder / f"{run_id}.patch"
     git(repo, "apply", str(patch))
     assert NEW in (repo / PATH).read_text()
 
