@@ -79,6 +79,7 @@ class Page:
         self._printed = ""
 
     def run(self) -> None:
+        os.environ["PATH"] = _as_users_have_it()["PATH"]  # for programs that start others
         shell = Shell()
         try:
             with asyncio.Runner() as runner:
