@@ -153,7 +153,7 @@ async def fails() -> None:
 
 
 @workflow
-async def waits(order: int) -> list[Any]:
+async def waits_for_orders(order: int) -> list[Any]:
     paid = await wait_for_event("paid", match={"order": order}, timeout="5m")
     large = await wait_for_event(f"sized-{order}", where=lambda p: p["size"] > 2, timeout="5m")
     nothing = await wait_for_event("never", timeout=0.02)
@@ -161,21 +161,21 @@ async def waits(order: int) -> list[Any]:
 
 
 @workflow
-async def child(n: int) -> int:
+async def engine_child(n: int) -> int:
     if n < 0:
         raise ValueError("too few")
     return await add(n, 100)
 
 
 @workflow
-async def parent() -> dict[str, Any]:
-    both = await asyncio.gather(child(1), child(2))
+async def engine_parent() -> dict[str, Any]:
+    both = await asyncio.gather(engine_child(1), engine_child(2))
     try:
-        await child(-1)
+        await engine_child(-1)
         failed = ""
     except RunFailed as error:
         failed = str(error.__cause__)
-    other = await start(child, 7)
+    other = await start(engine_child, 7)
     return {"children": list(both), "failed": failed, "other": await other.result()}
 
 
@@ -231,6 +231,6 @@ async def pauses(name: str) -> int:
 
 
 @workflow(concurrency=1)
-async def one_at_a_time(name: str) -> str:
+async def one_order_at_a_time(name: str) -> str:
     await wait_for_event(name, timeout="5m")
     return name

@@ -94,7 +94,7 @@ def test_a_run_whose_body_fails_says_why(engine: Running) -> None:
 
 def test_an_event_reaches_the_run_that_waits_for_it(engine: Running) -> None:
     async def case() -> Any:
-        handle = await start(flows.waits, 7)
+        handle = await start(flows.waits_for_orders, 7)
         await until(lambda: is_open(handle, "paid"))
         await send_event("paid", {"order": 6})
         await send_event("paid", {"order": 7, "by": "card"})
@@ -107,12 +107,12 @@ def test_an_event_reaches_the_run_that_waits_for_it(engine: Running) -> None:
 
 def test_children_are_runs_of_their_own(engine: Running) -> None:
     async def case() -> None:
-        handle = await start(flows.parent)
+        handle = await start(flows.engine_parent)
         result = await handle.result()
         assert result == {"children": [101, 102], "failed": "too few", "other": 107}
         page = await list_runs(parent=handle.id)
         statuses = sorted((r.workflow, r.status) for r in page.runs)
-        assert statuses == [("child", "completed")] * 3 + [("child", "failed")]
+        assert statuses == [("engine_child", "completed")] * 3 + [("engine_child", "failed")]
 
     engine.do(case())
 
@@ -218,8 +218,8 @@ def test_no_more_runs_are_under_way_than_may_be(engine: Running) -> None:
     a, b = f"{engine.kind} a", f"{engine.kind} b"
 
     async def case() -> None:
-        first = await start(flows.one_at_a_time, a)
-        second = await start(flows.one_at_a_time, b)
+        first = await start(flows.one_order_at_a_time, a)
+        second = await start(flows.one_order_at_a_time, b)
         await until(lambda: is_open(first, a))
         assert await second.status() == "queued"
         await send_event(a)

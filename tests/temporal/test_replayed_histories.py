@@ -24,12 +24,12 @@ def test_temporals_replayer_accepts_the_histories_of_our_runs(tmp_path: Path) ->
         return await engine._client.get_workflow_handle(handle.id).fetch_history()
 
     async def case(engine: Any) -> list[WorkflowHistory]:
-        waiting = await start(flows.waits, 11)
+        waiting = await start(flows.waits_for_orders, 11)
         ended = [
             await start(flows.fans_out, 3),
             await start(flows.time_and_chance),
             await start(flows.tries, "replayed"),
-            await start(flows.parent),
+            await start(flows.engine_parent),
         ]
         await asyncio.gather(*(each.result() for each in ended))
         await until(lambda: is_open(waiting, "paid"))
@@ -51,4 +51,4 @@ def test_temporals_replayer_accepts_the_histories_of_our_runs(tmp_path: Path) ->
         each.events[0].workflow_execution_started_event_attributes.workflow_type.name
         for each in histories
     }
-    assert kinds == {"waits", "fans_out", "time_and_chance", "tries", "parent"}
+    assert kinds == {"waits_for_orders", "fans_out", "time_and_chance", "tries", "engine_parent"}
