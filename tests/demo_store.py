@@ -184,11 +184,11 @@ def healed(seed: Seed, age: float, worker: str | None = None) -> SeededRun:
             1.9,
             run=run,
             step=("run_tests", key),
-            network=("pypi.org:443",) if number == 1 else (),
+            network=("packages.example.com:443",) if number == 1 else (),
             used=(1.32 + number / 10, 46_100_000 + number * 740_000, 61_440 * number),
         )
         if number == 1:
-            seed.egress(box, run.at + 0.3, "pypi.org", 443, True, "allowed")
+            seed.egress(box, run.at + 0.3, "packages.example.com", 443, True, "allowed")
             seed.egress(box, run.at + 0.5, "169.254.169.254", 80, False, "a link-local address")
         seed.command(
             box,
