@@ -39,6 +39,7 @@ from holdfast.records import RUN_ENDS, RUN_RETRIED, RUN_STUCK, Event, Run, Step
 from holdfast.runtime.app import open_engine
 from holdfast.runtime.definitions import registered
 from holdfast.runtime.engine import Engine
+from holdfast.runtime.notifications import EventsInHand
 from holdfast.runtime.settings import Settings
 from holdfast.runtime.step_records import steps_of
 from holdfast.session import current_store
@@ -203,7 +204,6 @@ MOST_WAITING = 10_000
 Tell = Callable[[], None]
 
 PAUSE_SECONDS = 0.2
-PAGE = 1000
 MOST_LINES = 40
 """In one look: nobody reads more, and writing them all would be most of a busy worker's work."""
 
@@ -239,40 +239,32 @@ class _Writer:
 class StepLog:
     """Tells of steps and runs as they end."""
 
-    def __init__(self, engine: Engine, inspection: Inspection, *, json: bool) -> None:
+    def __init__(self, engine: Engine, inspection: Inspection, after: int, *, json: bool) -> None:
+        """`after`: the place in the log of all runs to tell from."""
         self._engine, self._inspection, self._json = engine, inspection, json
+        self._in_hand = EventsInHand(engine, after)
         self.writer = _Writer()
-        self._held: set[str] = set()
-        engine.takers.append(self._held)
         self._open: dict[str, list[Event]] = {}
         """Of each run in hand: the events of what has not ended."""
 
     def close(self) -> None:
         """Be told of no more runs, and wait a moment for what is still to be written."""
-        self._engine.takers.remove(self._held)
+        self._in_hand.close()
         self.writer.close(1.0)
 
-    async def follow(self, after: int) -> None:
-        """Print until cancelled, from this place in the log on."""
+    async def follow(self) -> None:
+        """Print until cancelled."""
         try:
             async for _ in self._engine.watchers.changes():
                 began = time.monotonic()
-                after = await self.look(after)
+                await self.look()
                 await asyncio.sleep(max(PAUSE_SECONDS, 4 * (time.monotonic() - began)))
         except Exception:
             logging.getLogger("holdfast").exception("steps are no longer told; the work goes on")
 
-    async def look(self, after: int) -> int:
-        """Tell what is new; the place in the log to go on from."""
-        mine, still = set(self._held), set(self._engine.runs)
-        new: dict[str, list[Event]] = {}
-        while events := await self._engine.store.log(after, PAGE):
-            after = events[-1].log
-            for event in events:
-                if event.run_id in mine:
-                    new.setdefault(event.run_id, []).append(event)
-            if len(events) < PAGE:
-                break
+    async def look(self) -> None:
+        """Tell what is new."""
+        new, gone = await self._in_hand.look()
         lines: list[Tell] = []
         for found in new.values():
             lines += await self._lines(found)
@@ -280,11 +272,8 @@ class StepLog:
             more = f"… {len(lines) - MOST_LINES} more steps finished"
             lines = [lambda: output.note(more), *lines[-MOST_LINES:]]
         self.writer.write(lines)
-        # What was not in hand before the log was read has nothing more to tell.
-        for gone in mine - still:
-            self._held.discard(gone)
-            self._open.pop(gone, None)
-        return after
+        for run_id in gone:
+            self._open.pop(run_id, None)
 
     async def _lines(self, new: list[Event]) -> list[Tell]:
         """What to print for new events of one run: its finished steps, and its end."""
@@ -355,8 +344,8 @@ async def telling(engine: Engine, *, quiet: bool, json: bool) -> AsyncGenerator[
         yield
         return
     inspection = opener.inspection(current_store())
-    log = StepLog(engine, inspection, json=json)
-    following = asyncio.create_task(log.follow(await engine.store.log_end()))
+    log = StepLog(engine, inspection, await engine.store.log_end(), json=json)
+    following = asyncio.create_task(log.follow())
     try:
         yield
     finally:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
 
 from holdfast.records import Event
 from holdfast.store.base import Change, Store
 
+if TYPE_CHECKING:
+    from holdfast.runtime.engine import Engine
+
+LOG_PAGE = 1000
 POLL_SECONDS = 1.0
 """A wake-up from another process can get lost; nobody waits longer than this for it."""
 
@@ -87,3 +92,37 @@ class _Signal(asyncio.Event):
     """An event of asyncio's, and what it is about."""
 
     last: Event | None = None
+
+
+class EventsInHand:
+    """The new events of the runs that this worker has, or had, in hand."""
+
+    def __init__(self, engine: Engine, after: int) -> None:
+        """`after`: the place in the log of all runs to go on from."""
+        self._engine, self._after = engine, after
+        self._held: set[str] = set()
+        engine.takers.append(self._held)
+
+    def close(self) -> None:
+        """Be told of no more runs."""
+        self._engine.takers.remove(self._held)
+
+    async def look(self) -> tuple[dict[str, list[Event]], set[str]]:
+        """What has come since the last look, by run, and the runs that have nothing more to tell.
+
+        A look that is cancelled has not been: the next one gives the same.
+        """
+        mine, still = set(self._held), set(self._engine.runs)
+        new: dict[str, list[Event]] = {}
+        after = self._after
+        while events := await self._engine.store.log(after, LOG_PAGE):
+            after = events[-1].log
+            for event in events:
+                if event.run_id in mine:
+                    new.setdefault(event.run_id, []).append(event)
+            if len(events) < LOG_PAGE:
+                break
+        gone = mine - still  # not in hand before the log was read
+        self._after = after
+        self._held -= gone
+        return new, gone

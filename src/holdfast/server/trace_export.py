@@ -29,6 +29,7 @@ from holdfast.records import RUN_ENDS, RUN_RETRIED, Event, Run, Step
 from holdfast.records.calls import NANO
 from holdfast.records.sandboxes import CommandRecord
 from holdfast.runtime.engine import Engine
+from holdfast.runtime.notifications import EventsInHand
 from holdfast.runtime.step_records import steps_of
 from holdfast.store import opener
 from holdfast.store.inspection import ActivityPage, CallRow, Inspection, View
@@ -65,8 +66,8 @@ async def exporting(engine: Engine) -> AsyncGenerator[None]:
         return
     exporter = _exporter()
     inspection = opener.inspection(engine.store.name)
-    export = TraceExport(engine, inspection, exporter)
-    following = asyncio.create_task(export.follow(await engine.store.log_end()))
+    export = TraceExport(engine, inspection, exporter, await engine.store.log_end())
+    following = asyncio.create_task(export.follow())
     try:
         yield
     finally:
@@ -95,20 +96,22 @@ def _exporter() -> SpanExporter:
 class TraceExport:
     """Follows the log, and sends the trace of each run that was in hand here and has ended."""
 
-    def __init__(self, engine: Engine, inspection: Inspection, exporter: SpanExporter) -> None:
+    def __init__(
+        self, engine: Engine, inspection: Inspection, exporter: SpanExporter, after: int
+    ) -> None:
+        """`after`: the place in the log of all runs to look from."""
         self._engine, self._inspection, self._exporter = engine, inspection, exporter
-        self._held: set[str] = set()
-        self._after = 0
-        engine.takers.append(self._held)
+        self._in_hand = EventsInHand(engine, after)
+        self._unsent: dict[str, None] = {}
+        """Runs that have ended, in that order: a look that is cancelled leaves some."""
 
     def close(self) -> None:
         """Follow no more."""
-        self._engine.takers.remove(self._held)
+        self._in_hand.close()
         self._exporter.shutdown()
 
-    async def follow(self, after: int) -> None:
-        """Send until cancelled, from this place in the log on."""
-        self._after = after
+    async def follow(self) -> None:
+        """Send until cancelled."""
         try:
             async for _ in self._engine.watchers.changes():
                 await self.look()
@@ -118,23 +121,13 @@ class TraceExport:
 
     async def look(self) -> None:
         """Send the traces of what has ended since the last look."""
-        mine, still = set(self._held), set(self._engine.runs)
-        ended: dict[str, None] = {}
-        after = self._after
-        while events := await self._engine.store.log(after, PAGE):
-            after = events[-1].log
-            ended |= {
-                event.run_id: None
-                for event in events
-                if event.type in RUN_ENDS and event.run_id in mine
-            }
-            if len(events) < PAGE:
-                break
-        for run_id in ended:
+        new, _ = await self._in_hand.look()
+        for run_id, events in new.items():
+            if any(event.type in RUN_ENDS for event in events):
+                self._unsent[run_id] = None
+        for run_id in list(self._unsent):
             await self._send(run_id)
-        self._after = after
-        # What was not in hand before the log was read has nothing more to tell.
-        self._held -= mine - still
+            del self._unsent[run_id]
 
     async def _send(self, run_id: str) -> None:
         store = self._engine.store
