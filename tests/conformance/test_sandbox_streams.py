@@ -247,7 +247,7 @@ async def test_commands_are_listed_followed_and_signalled_by_id(backend: str) ->
     async with await create(backend) as sandbox:
         assert await sandbox.commands() == []
         command = await sandbox.start(
-            "sh", "-c", "echo first; trap 'echo bye; exit 3' TERM; read x", stdin=True
+            "sh", "-c", "trap 'echo bye; exit 3' TERM; echo first; read x", stdin=True
         )
         await until(lambda: "first" in command.logs())
         (info,) = await sandbox.commands()

@@ -33,8 +33,9 @@ async def started(server: Server, workflow: str, **input: Any) -> str:
 
 async def ended(server: Server, run_id: str, status: str = "completed") -> Any:
     async def look() -> Any:
-        run = (await server.get(f"/api/runs/{run_id}")).json
-        return run if run["status"] == status else None
+        answer = await server.get(f"/api/runs/{run_id}")
+        assert answer.status == 200, answer.text
+        return answer.json if answer.json["status"] == status else None
 
     return await until(look, f"{run_id} {status}")
 

@@ -66,9 +66,8 @@ async def test_a_chain_is_shown_and_a_key_policy_is_obeyed(server: Server) -> No
     )
     first = (await ended(server, answer.json["id"], "continued"))["id"]
     shown = (await server.get(f"/api/runs/{first}")).json
-    last = await ended(
-        server, (await server.get(f"/api/runs/{shown['continued_as']}")).json["continued_as"]
-    )
+    second = await ended(server, shown["continued_as"], "continued")
+    last = await ended(server, second["continued_as"])
     assert (last["result"], last["key"]) == (0, "k")
     assert shown["continued_as"] in (await server.get(f"/runs/{first}")).text
     for policy, status in (("return", 200), ("refuse", 409), ("start_new", 202)):
