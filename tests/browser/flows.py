@@ -56,6 +56,11 @@ async def slow(name: str) -> str:
 
 
 @workflow
+async def parent_of_slow(name: str) -> str:
+    return await slow(name)
+
+
+@workflow
 async def failing(amount: int) -> int:
     await work(amount)
     return await fragile(amount)

@@ -67,6 +67,30 @@ def test_a_runs_page_grows_with_the_run_and_ends_with_it(site: Site, page: Page)
     expect(details).to_have_attribute("open", "")
 
 
+def test_the_steps_of_a_child_come_to_the_page_of_its_parent_as_they_begin(
+    site: Site, page: Page
+) -> None:
+    run = site.run("parent_of_slow", name="child's")
+    page.goto(f"{site.url}/runs/{run}")
+    keep(page)
+    names = page.locator(".timeline tbody th")
+    expect(names).to_have_count(3)
+    expect(names.nth(2)).to_contain_text("until told")
+    expect(page.locator("rect.open")).to_have_count(2)
+    site.tell("child's")
+    expect(page.locator("#head")).to_contain_text("completed")
+    expect(page.locator("rect.open")).to_have_count(0)
+    expect(page.locator("#head")).to_contain_text("1 child run")
+    assert is_kept(page)
+    page.goto(f"{site.url}/runs")
+    expect(page.locator(f"tr[data-key={run}]")).to_be_visible()
+    expect(page.locator("td.c-flow", has_text="↳ slow")).to_have_count(1)
+    page.get_by_label("Child runs").select_option("hidden")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator(f"tr[data-key={run}]")).to_be_visible()
+    expect(page.locator("td.c-flow", has_text="↳")).to_have_count(0)
+
+
 def test_the_events_of_a_run_come_in_order_and_once(site: Site, page: Page) -> None:
     run = site.run("slow", name="third")
     site.until(run, "running")

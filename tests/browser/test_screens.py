@@ -425,6 +425,9 @@ def test_the_steps_of_child_runs_stand_below_the_row_that_started_them(
     ]
     # What the innermost run spent stands beside the row of that run as well.
     expect(page.locator("tr", has_text="write notes").locator(".cost")).to_have_text("$0.0131")
+    # And what all of them spent in the header of the run that started them.
+    expect(page.locator("#head")).to_contain_text("3 child runs: ")
+    expect(page.locator("#head")).to_contain_text(", $0.0131")
     page.get_by_role("link", name="ask model").click()
     expect(page.locator("h1")).to_contain_text("write_notes")
     expect(page.get_by_role("complementary", name="Selected step")).to_contain_text(

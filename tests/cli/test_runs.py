@@ -93,6 +93,42 @@ def test_a_unique_beginning_of_an_id_is_enough(shop: Holdfast) -> None:
     assert runs[0] in several.error["hint"]
 
 
+FAMILY = """
+from holdfast import generate_text, step, workflow
+from holdfast.gateway import ScriptedModel
+
+ScriptedModel("kind", ["fine"] * 3).register()
+
+@step
+async def ask() -> str:
+    return (await generate_text("scripted/kind", prompt="How are you?")).text
+
+@workflow
+async def asking(n: int) -> str:
+    return await ask()
+
+@workflow
+async def asking_all(count: int) -> list[str]:
+    return [await asking(n) for n in range(count)]
+"""
+
+
+def test_a_run_is_told_from_its_children_and_says_what_they_spent(holdfast: Holdfast) -> None:
+    (holdfast.folder / "family.py").write_text(FAMILY)
+    started = holdfast("run", "family.py:asking_all", "--input", '{"count": 3}', "--json")
+    assert started.code == 0, started.err
+    shown = holdfast.show("latest")
+    assert shown["workflow"] == "asking_all"
+    children = shown["spent"]["children"]
+    assert (shown["spent"]["calls"], children["runs"], children["calls"]) == (0, 3, 3)
+    assert children["tokens"] > 0
+    assert "child runs   3: model calls 3, " in holdfast("runs", "show", "latest").out
+    _, *rows = holdfast("runs", "list").out.splitlines()
+    assert sorted(row[32:].split("  ")[0] for row in rows) == ["asking_all", *["↳ asking"] * 3]
+    top = holdfast("runs", "list", "--top-level", "--json").json["runs"]
+    assert [run["id"] for run in top] == [shown["id"]]
+
+
 @pytest.mark.parametrize(
     "verb", ["show", "watch", "cancel", "terminate", "pause", "resume", "retry", "fork"]
 )

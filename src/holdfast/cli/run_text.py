@@ -15,7 +15,7 @@ from holdfast.records import ErrorInfo, Event, Run, Step
 from holdfast.records.calls import NANO
 from holdfast.runtime.step_records import END_OF, steps_of
 from holdfast.store import opener
-from holdfast.store.inspection import View
+from holdfast.store.inspection import Sums, View
 from holdfast.store.ledger import CallTotals
 
 
@@ -194,9 +194,7 @@ class About:
         return {
             "about": self.words,
             "model": self.spent.model or None,
-            "calls": self.spent.calls,
-            "tokens": self.spent.tokens,
-            "cost": float(Decimal(self.spent.cost) / NANO) if self.spent.calls else None,
+            **_spent_json(self.spent),
         }
 
 
@@ -217,6 +215,53 @@ def _about(view: View, run_id: str) -> About:
     run = view.run(run_id)
     attributes = {} if run is None else run.attributes
     return About(about(attributes, view.run_input(run_id), ABOUT_WIDTH), view.call_totals(run_id))
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a run's model calls came to, and those of its child runs."""
+
+    sums: Sums
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """As `runs show` says it; nothing where there is nothing."""
+        said: list[tuple[str, str]] = []
+        if self.sums.calls.calls:
+            said.append(("model calls", _spent_text(self.sums.calls)))
+        if self.sums.children:
+            below = _spent_text(self.sums.below) if self.sums.below.calls else ""
+            said.append(("child runs", f"{self.sums.children}{below and ': model calls '}{below}"))
+        return said
+
+    def as_json(self) -> dict[str, Any]:
+        """Of the run itself, and of the runs below it."""
+        return {
+            **_spent_json(self.sums.calls),
+            "children": {"runs": self.sums.children, **_spent_json(self.sums.below)},
+        }
+
+
+def _spent_text(spent: CallTotals) -> str:
+    parts = [f"{spent.calls}", f"{spent.tokens:,} tokens", cost_of(spent), plain(spent.model)]
+    return ", ".join(part for part in parts if part)
+
+
+def _spent_json(spent: CallTotals) -> dict[str, Any]:
+    return {
+        "calls": spent.calls,
+        "tokens": spent.tokens,
+        "cost": float(Decimal(spent.cost) / NANO) if spent.calls else None,
+    }
+
+
+async def spending(store: str, run_id: str) -> Spending:
+    """What a run and the runs below it spent on models."""
+    inspection = opener.inspection(store)
+    try:
+        return Spending(await inspection.ask(lambda view: view.activity_sums(run_id)))
+    finally:
+        inspection.close()
 
 
 def tokens_of(spent: CallTotals) -> str:

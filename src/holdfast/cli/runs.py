@@ -52,6 +52,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
     listing = verb("list", "list runs, newest first", _list)
     _add_filter(listing)
+    listing.add_argument(
+        "--top-level", action="store_true", help="only runs that no other run started"
+    )
     listing.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50)")
     listing.add_argument("--cursor", metavar="RUN", help="go on behind this run")
 
@@ -146,7 +149,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 async def _list_runs(options: argparse.Namespace) -> int:
-    where = _filter(options)
+    where = replace(_filter(options), top_level=options.top_level)
     async with visit(options) as engine:
         page = await engine.store.list_runs(where, options.limit, options.cursor)
         now = engine.clock.now()
@@ -172,7 +175,8 @@ def _row(run: Run, now: float, about: About) -> tuple[str, ...]:
     words = output.short(about.words, 60)
     if run.error:
         words = f"{words}  {output.short(run.error, 60)}".lstrip()
-    return run.id, run.workflow, run.status, age, took, about.cost_text, words
+    name = run.workflow if run.parent_id is None else f"↳ {run.workflow}"
+    return run.id, name, run.status, age, took, about.cost_text, words
 
 
 def _attribute(text: str) -> tuple[str, Any]:
@@ -197,13 +201,15 @@ async def _show_run(options: argparse.Namespace) -> int:
         journal = await engine.store.load(run.id)
         published = await engine.store.published(run.id)
         now = engine.clock.now()
+        spent = await run_text.spending(store_name(options), run.id)
     if options.json:
         shown = {each.name: each.as_json() for each in published}
-        output.show_json({**run_text.run_json(run, journal), "published": shown})
+        run_json = {**run_text.run_json(run, journal), "published": shown}
+        output.show_json({**run_json, "spent": spent.as_json()})
         return 0
     limit = sys.maxsize // 8 if options.full else SHOWN_CHARACTERS
     said = [("published", f"{each.name}: {each.value.decode()}") for each in published]
-    for name, text in [*run_text.header(run, journal, now), *said]:
+    for name, text in [*run_text.header(run, journal, now), *spent.lines, *said]:
         print(f"{output.dim(f'{name:<12}')} {output.short(text, limit)}")
     steps = steps_of(journal)
     if steps:

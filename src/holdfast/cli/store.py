@@ -172,7 +172,7 @@ def _vacuum(options: argparse.Namespace) -> int:
 
 
 LATEST = "latest"
-"""Stands for the run that was started last."""
+"""Stands for the run that was started last; not for one that another run started."""
 
 
 @asynccontextmanager
@@ -192,7 +192,7 @@ async def visit(options: argparse.Namespace) -> AsyncGenerator[Engine]:
 async def find_run(store: Store, named: str) -> Run:
     """The run with this id, or the only one whose id begins so; or the latest."""
     if named == LATEST:
-        newest = await store.list_runs(RunFilter(), 1, None)
+        newest = await store.list_runs(RunFilter(top_level=True), 1, None)
         if not newest.runs:
             raise NotFound("there is no run yet", hint="holdfast run makes one")
         return newest.runs[0]

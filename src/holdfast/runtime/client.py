@@ -381,18 +381,23 @@ async def list_runs(
     status: Status | Sequence[Status] = (),
     attributes: dict[str, Any] | None = None,
     parent: str | None = None,
+    top_level: bool = False,
     created_after: datetime | None = None,
     created_before: datetime | None = None,
     limit: int = 50,
     cursor: str | None = None,
 ) -> Page:
-    """A page of runs, newest first. Hand the page's cursor in to get the next."""
+    """A page of runs, newest first. Hand the page's cursor in to get the next.
+
+    `top_level`: without those that other runs started.
+    """
     engine = await _engine("a list")
     where = RunFilter(
         workflow=workflow,
         status=(status,) if isinstance(status, str) else tuple(status),
         attributes=attributes or {},
         parent_id=parent,
+        top_level=top_level,
         created_after=created_after.timestamp() if created_after else None,
         created_before=created_before.timestamp() if created_before else None,
     )

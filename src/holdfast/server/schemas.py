@@ -338,6 +338,17 @@ class CommandShown(Reply):
     stderr_cut: int
 
 
+class ChildTotals(Reply):
+    """Of the child runs of a run and theirs; not in the run's own."""
+
+    runs: int
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: str
+    cost_is_complete: bool
+
+
 class Totals(Reply):
     """Of the whole run, whatever is shown of it."""
 
@@ -349,6 +360,7 @@ class Totals(Reply):
     output_tokens: int
     cost_usd: str
     cost_is_complete: bool
+    children: ChildTotals
 
 
 class More(Reply):

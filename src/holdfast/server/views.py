@@ -254,4 +254,12 @@ def totals(sums: Sums) -> dict[str, Any]:
         "output_tokens": sums.calls.output_tokens,
         "cost_usd": dollars(sums.calls.cost),
         "cost_is_complete": sums.calls.is_complete,
+        "children": {
+            "runs": sums.children,
+            "calls": sums.below.calls,
+            "input_tokens": sums.below.input_tokens,
+            "output_tokens": sums.below.output_tokens,
+            "cost_usd": dollars(sums.below.cost),
+            "cost_is_complete": sums.below.is_complete,
+        },
     }

@@ -148,6 +148,8 @@ class RunFilter:
     status: Sequence[Status] = ()
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
     parent_id: str | None = None
+    top_level: bool = False
+    """Only runs that no other run started."""
     created_after: float | None = None
     created_before: float | None = None
     text: str | None = None

@@ -45,11 +45,16 @@ class RunQuery:
     until: float | None = None
     search: str = ""
     parent: str | None = None
+    top_level: bool = False
+    """Only runs that no other run started."""
 
     @property
     def is_plain(self) -> bool:
         """Whether kept counts say how many there are."""
-        return not (self.attributes or self.since or self.until or self.search or self.parent)
+        return (
+            not (self.attributes or self.since or self.until or self.search or self.parent)
+            and not self.top_level
+        )
 
 
 @dataclass(frozen=True)
@@ -301,6 +306,10 @@ class Sums:
     calls: CallTotals
     sandboxes: int
     commands: int
+    below: CallTotals
+    """What its child runs called, and theirs; not in `calls`."""
+    children: int
+    """How many runs those are."""
 
 
 @dataclass(frozen=True, slots=True)

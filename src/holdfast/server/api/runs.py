@@ -79,6 +79,7 @@ class RunQuery(BaseModel):
         default=[], max_length=20, description="NAME=VALUE; may be repeated"
     )
     parent: str | None = Field(default=None, max_length=100, description="children of this run")
+    top_level: bool = Field(default=False, description="only runs that no other run started")
     created_after: AwareDatetime | None = None
     created_before: AwareDatetime | None = None
     q: str | None = Field(
@@ -135,6 +136,7 @@ async def list_runs(engine: TheEngine, query: Annotated[RunQuery, Query()]) -> R
         status=tuple(query.status),
         attributes=dict(attribute(text) for text in query.attribute),
         parent_id=query.parent,
+        top_level=query.top_level,
         created_after=_moment(query.created_after),
         created_before=_moment(query.created_before),
         text=query.q,

@@ -89,6 +89,8 @@ class Loaded:
             "tokens": self.sums.calls.tokens,
             "cost": self.sums.calls.cost,
             "unpriced": self.sums.calls.unpriced,
+            "children": self.sums.children,
+            "below": self.sums.below,
         }
 
 

@@ -82,13 +82,16 @@ def which_of(query: QueryParams, now: float) -> RunQuery:
         since=now - SPANS[span] if span else None,
         search=(query.get("q") or "").strip()[:200],
         parent=query.get("parent") or None,
+        top_level=query.get("children") == "hidden",
     )
 
 
 def given_of(query: QueryParams) -> dict[str, Any]:
     """The part of an address that says which runs, for links that keep it."""
     given: dict[str, Any] = {
-        name: query[name] for name in ("q", "workflow", "since", "parent") if query.get(name)
+        name: query[name]
+        for name in ("q", "workflow", "since", "parent", "children")
+        if query.get(name)
     }
     for name in ("status", "attribute"):
         values = [value for value in query.getlist(name) if value]

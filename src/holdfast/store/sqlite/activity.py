@@ -48,10 +48,10 @@ def of_run(connection: Connection, run_id: str, limit: int) -> Activity:
 
 def sums(connection: Connection, run_id: str) -> Sums:
     """What a run's calls came to, and how much else there is."""
-    others = [
-        connection.execute(sql, (run_id,)).fetchone()[0] for sql in (SANDBOXES_OF, COMMANDS_OF)
-    ]
-    return Sums(ledger_rows.totals(connection, run_id), *others)
+    (sandboxes,) = connection.execute(SANDBOXES_OF, (run_id,)).fetchone()
+    (commands,) = connection.execute(COMMANDS_OF, (run_id,)).fetchone()
+    below, children = ledger_rows.totals_below(connection, run_id)
+    return Sums(ledger_rows.totals(connection, run_id), sandboxes, commands, below, children)
 
 
 def calls(

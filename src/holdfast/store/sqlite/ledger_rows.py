@@ -57,6 +57,14 @@ TOTALS = """count(*), coalesce(sum(input_tokens), 0), coalesce(sum(cached_tokens
 """The columns of `CallTotals`: whoever sums up calls does it by these."""
 _OF_RUN = f"SELECT {TOTALS} FROM calls WHERE run_id = ?"  # noqa: S608
 _BY_STEP = f"SELECT coalesce(step_key, ''), {TOTALS} FROM calls WHERE run_id = ? GROUP BY 1"  # noqa: S608
+_RUNS_BELOW = """
+WITH RECURSIVE below (id) AS (
+  SELECT id FROM runs WHERE parent_id = ?
+  UNION
+  SELECT runs.id FROM runs JOIN below ON runs.parent_id = below.id
+)"""
+_COUNT_BELOW = f"{_RUNS_BELOW} SELECT count(*) FROM below"  # noqa: S608
+_OF_RUNS_BELOW = f"{_RUNS_BELOW} SELECT {TOTALS} FROM calls WHERE run_id IN (SELECT id FROM below)"  # noqa: S608
 
 _UNSTORABLE = (
     OverflowError, UnicodeEncodeError, sqlite3.ProgrammingError, sqlite3.InterfaceError,
@@ -131,6 +139,14 @@ def _storable(value: object) -> object:
 def totals(connection: Connection, run_id: str) -> CallTotals:
     """What all calls of a run came to."""
     return CallTotals(*connection.execute(_OF_RUN, (run_id,)).fetchone())
+
+
+def totals_below(connection: Connection, run_id: str) -> tuple[CallTotals, int]:
+    """What all calls of its child runs and theirs came to, and how many runs those are."""
+    (children,) = connection.execute(_COUNT_BELOW, (run_id,)).fetchone()
+    if not children:
+        return CallTotals(), 0
+    return CallTotals(*connection.execute(_OF_RUNS_BELOW, (run_id,)).fetchone()), children
 
 
 def totals_by_step(connection: Connection, run_id: str) -> dict[str, CallTotals]:

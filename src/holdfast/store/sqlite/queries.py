@@ -106,6 +106,8 @@ def list_runs(connection: Connection, where: RunFilter, limit: int, cursor: str 
         add(f"r.status IN ({','.join('?' * len(where.status))})", *where.status)
     if where.parent_id is not None:
         add("r.parent_id = ?", where.parent_id)
+    if where.top_level:
+        add("r.parent_id IS NULL")
     if where.created_after is not None:
         add("r.created_at >= ?", where.created_after)
     if where.created_before is not None:

@@ -179,6 +179,8 @@ def _ids(
         add(f"r.status IN ({marks(which.status)})", *which.status)
     if which.parent is not None:
         add("r.parent_id = ?", which.parent)
+    if which.top_level:
+        add("r.parent_id IS NULL")
     if which.since is not None:
         add("r.created_at >= ?", which.since)
     if which.until is not None:

@@ -24,7 +24,7 @@ from holdfast.records import (
 from holdfast.records.calls import SpendLimit
 from holdfast.store.base import Store
 from holdfast.store.inspection import CallFilter, Inspection, RunQuery, View
-from holdfast.store.ledger import Ledger
+from holdfast.store.ledger import CallTotals, Ledger
 from holdfast.store.parts import StoreParts
 from holdfast.testing.store_conformance.approvals import approval
 from holdfast.testing.store_conformance.records import (
@@ -288,6 +288,30 @@ class InspectionConformance(Conformance):
         assert sums.calls == await inspection.ask(lambda v: v.call_totals("run_1"))
         assert (sums.calls.calls, sums.calls.cost, sums.calls.unpriced) == (4, 30, 1)
         assert sums.calls.input_tokens == 8
+
+    async def test_what_runs_below_a_run_spent_is_summed_beside_its_own(
+        self, store: Store, inspection: Inspection, calls: Ledger
+    ) -> None:
+        family = {
+            "run_1": None,
+            "run_2": "run_1",
+            "run_3": "run_2",
+            "run_4": "run_1",
+            "run_5": None,
+        }
+        for name, parent in family.items():
+            await store.create(new_run(name, parent_id=parent, due_at=FAR), None)
+            await begin(calls, call_start(f"call_{name}", run_id=name))
+            await calls.finish(f"call_{name}", call_end(cost=10, input_tokens=2, output_tokens=1))
+        sums = {name: await inspection.ask(lambda v, n=name: v.activity_sums(n)) for name in family}
+        assert {name: each.children for name, each in sums.items()} == {
+            "run_1": 3, "run_2": 1, "run_3": 0, "run_4": 0, "run_5": 0
+        }  # fmt: skip
+        assert (sums["run_1"].calls.cost, sums["run_1"].below.cost) == (10, 30)
+        assert (sums["run_2"].below.calls, sums["run_2"].below.tokens) == (1, 3)
+        assert sums["run_5"].below == CallTotals()
+        listed = await inspection.ask(lambda v: v.run_page(RunQuery(top_level=True), 10))
+        assert [row.run.id for row in listed.rows] == ["run_5", "run_1"]
 
     # --- what a run did elsewhere ---
 

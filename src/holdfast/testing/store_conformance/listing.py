@@ -56,6 +56,7 @@ class ListingConformance(Conformance):
         assert await ids(status=["completed"]) == ["run_1"]
         assert await ids(status=["completed", "pending"], workflow="flow") == ["run_2", "run_1"]
         assert await ids(parent_id="run_1") == ["run_2"]
+        assert await ids(top_level=True) == ["run_3", "run_1"]
         assert await ids(workflow="none") == []
 
     async def test_runs_are_found_by_a_text_in_what_is_known_of_them(self, store: Store) -> None:
