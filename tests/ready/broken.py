@@ -91,9 +91,13 @@ BASELINE: dict[str, tuple[str, str]] = {
 
 def make(folder: Path, edits: list[Edit]) -> Path:
     shutil.copytree(HEALTHY, folder, ignore=shutil.ignore_patterns("__pycache__", ".holdfast"))
+    edit(folder, edits)
+    return folder
+
+
+def edit(folder: Path, edits: list[Edit]) -> None:
     for file, old, new in edits:
         path = folder / file
         text = path.read_text()
         assert not old or text.count(old) >= 1, f"{old!r} is not in {file}"
         path.write_text(text.replace(old, new) if old else text + new)
-    return folder

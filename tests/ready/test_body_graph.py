@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import sys
@@ -25,21 +24,14 @@ from holdfast.store.base import RunFilter
 from holdfast.testing import Harness
 from ready.generated_workflows import source_of
 
+pytestmark = pytest.mark.usefixtures("quiet", "own_registry")
+
 WORKFLOWS = int(os.environ.get("HOLDFAST_DRAWN", "40"))
 
 
 @pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, logger="holdfast")
-
-
-@pytest.fixture(autouse=True)
-def own_registry() -> Iterator[None]:
-    before = dict(registered())
-    registered().clear()
+def module_forgotten() -> Iterator[None]:
     yield
-    registered().clear()
-    registered().update(before)
     sys.modules.pop("drawn", None)
 
 

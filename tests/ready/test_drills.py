@@ -1,8 +1,10 @@
 """Drills: everything on a throw-away store, nobody called, nothing left behind."""
 
 import os
+import subprocess
 import tempfile
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from holdfast.ready.doctor import examine
 from holdfast.ready.points import Report
-from ready.broken import Edit, make
+from ready.broken import Edit, edit, make
 
 BROKEN: dict[str, list[Edit]] = {
     "HF02": [("desk.py", "", """
@@ -39,7 +41,7 @@ def _verdicts(report: Report) -> dict[str, str]:
 
 
 @pytest.fixture
-def provider(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """A provider that the project's models would be called at, and what was asked of it."""
     asked: list[str] = []
 
@@ -53,7 +55,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     thread.start()
     monkeypatch.setenv("ANTHROPIC_BASE_URL", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "any")
-    yield asked  # type: ignore[misc]
+    yield asked
     server.shutdown()
     server.server_close()
     thread.join()
@@ -85,6 +87,7 @@ def test_the_healthy_project_is_drilled_calls_nobody_and_leaves_nothing(
     assert {point for point in workflows if verdicts[point] == "pass"} == workflows, (
         report.as_json()
     )
+    assert verdicts["HF27"] == "not exercised", "it is in no repository"
     assert provider == []
     assert list(scratch.iterdir()) == []
     scratch.rmdir()
@@ -94,7 +97,7 @@ def test_the_healthy_project_is_drilled_calls_nobody_and_leaves_nothing(
 
 
 def _children_named(word: str) -> list[str]:
-    found = []
+    found: list[str] = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             said = entry.read_bytes().decode("utf-8", "replace")
@@ -112,6 +115,49 @@ def test_what_only_a_drill_finds_fails_in_that_point_alone(point: str, tmp_path:
     report = examine(root, tiers="SD", only=[point, *alike])
     failed = {id for id, verdict in _verdicts(report).items() if verdict == "fail"}
     assert failed == {point}, report.as_json()
+
+
+_ASKS_MORE: Edit = (
+    "desk.py",
+    "    length = await check",
+    '    await tell_somebody("new")\n    length = await check',
+)
+_GUARDED: list[Edit] = [
+    ("desk.py", "    step,\n", "    patched,\n    step,\n"),
+    ("desk.py", "    length = await check", '    if patched("tell"):\n        await tell_somebody("new")\n    length = await check'),
+]  # fmt: skip
+_OWN: Edit = ("holdfast.toml", "step_timeout = 600", 'step_timeout = 600\nversions = "own"')
+ROLLBACKS: dict[str, tuple[list[Edit], list[Edit], str, str]] = {
+    "runs in flight do not fit": ([], [_ASKS_MORE], "fail", "is stuck on this code: "),
+    "workers keep to their code": ([_OWN], _GUARDED, "pass", "none is stuck"),
+}
+"""What the deployed code has, how it was changed, the verdict and its words."""
+
+
+def _examined(root: Path, before: list[Edit], after: list[Edit], only: list[str]) -> Report:
+    """A project of which one state is committed, and another there."""
+    make(root, before)
+    for command in ("init -q", "add .", "-c user.name=a -c user.email=a@b commit -qm old"):
+        subprocess.run(["git", *command.split()], cwd=root, check=True)
+    edit(root, after)
+    return examine(root, tiers="D", only=only)
+
+
+@pytest.mark.parametrize("change", ROLLBACKS)
+def test_a_rollback_is_tried_with_the_code_of_the_last_commit(change: str, tmp_path: Path) -> None:
+    before, after, verdict, words = ROLLBACKS[change]
+    report = _examined(tmp_path / "desk", before, after, ["HF27"])
+    assert _verdicts(report) == {"HF27": verdict}, report.as_json()
+    assert words in report.results[0].findings[0].message
+
+
+def test_a_body_that_asks_for_more_can_not_be_rolled_back_and_fails_in_that_alone(
+    tmp_path: Path,
+) -> None:
+    points = ["HF02", "HF07", "HF18", "HF20", "HF21", "HF27"]
+    report = _examined(tmp_path / "desk", [], _GUARDED, points)
+    assert {id for id, verdict in _verdicts(report).items() if verdict == "fail"} == {"HF27"}
+    assert " is stuck when " in report.results[-1].findings[0].message
 
 
 def test_a_point_without_an_example_to_drill_with_never_reads_pass(tmp_path: Path) -> None:

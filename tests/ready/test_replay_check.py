@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import subprocess
 import types
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +21,10 @@ from holdfast.store.base import RunFilter
 from holdfast.testing import Harness
 from ready.generated_workflows import changed, source_of
 
+pytestmark = pytest.mark.usefixtures("quiet", "own_registry")
+
 MUTANTS = int(os.environ.get("HOLDFAST_MUTANTS", "60"))
 PARTS = 2
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL, logger="holdfast")
-
-
-@pytest.fixture(autouse=True)
-def own_registry() -> Iterator[None]:
-    before = dict(registered())
-    registered().clear()
-    yield
-    registered().clear()
-    registered().update(before)
 
 
 def load(source: str, file: str = "<generated>") -> dict[str, Any]:
@@ -83,7 +69,7 @@ async def one_deploy(seed: int) -> Counter[str]:
         }
         await harness.crash()
         await harness.until_blocked()
-        stuck = set()
+        stuck: set[str] = set()
         for run_id in live:
             run = await harness.engine.store.get(run_id)
             assert run is not None

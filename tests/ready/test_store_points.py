@@ -15,7 +15,7 @@ import pytest
 from holdfast.records.sandboxes import SandboxRecord
 from holdfast.store import opener
 from holdfast.store.inspection import RunQuery
-from ready.broken import Edit, make
+from ready.broken import Edit, edit, make
 from ready.examining import examine_all, failing
 
 SECRET: list[Edit] = [
@@ -90,7 +90,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, 
     (healthy / "backups").mkdir()
     (healthy / "backups" / "today.db").touch()
     projects = {"healthy": healthy}
-    for point in ("HF05", "HF12", "HF24", "HF26", "HF28"):
+    for point in ("HF05", "HF12", "HF24", "HF25", "HF26", "HF28"):
         projects[point] = Path(shutil.copytree(healthy, root / point))
     toml = projects["HF05"] / "holdfast.toml"
     toml.write_text(
@@ -98,12 +98,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, 
             "step_timeout = 600", f"step_timeout = 600\nmax_payload = {_largest(healthy) + 1}"
         )
     )
-    code = projects["HF26"] / "desk.py"
-    code.write_text(
-        code.read_text().replace(
-            "    length = await check", '    await tell_somebody("new")\n    length = await check'
-        )
-    )
+    # The run that waits is bob's, the one that has ended is ada's.
+    for point, customer in {"HF25": "bob", "HF26": "ada"}.items():
+        asked = f'    if ticket.customer == "{customer}":\n        await tell_somebody("new")\n'
+        edit(projects[point], [("desk.py", "    length = await", f"{asked}    length = await")])
     _orphan(projects["HF12"])
     _forget_spend(projects["HF24"])
     _old_backup(projects["HF28"])
@@ -126,11 +124,13 @@ def test_the_records_of_a_healthy_project_fail_in_no_point(found: dict[str, list
         "HF21",
         "HF23",
         "HF24",
+        "HF25",
+        "HF26",
         "HF28",
     } <= proven
 
 
-@pytest.mark.parametrize("point", ["HF05", "HF12", "HF23", "HF24", "HF26", "HF28"])
+@pytest.mark.parametrize("point", ["HF05", "HF12", "HF23", "HF24", "HF25", "HF26", "HF28"])
 def test_a_store_broken_in_one_point_fails_in_that_one_alone(
     point: str, found: dict[str, list[Any]]
 ) -> None:

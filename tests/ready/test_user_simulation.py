@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from holdfast import generate_text, sleep, step, step_context, wait_for_event, workflow
-from holdfast.ready.simulation import KINDS, Mishap, Scenario, broken, play, simulate
-from holdfast.runtime.definitions import registered
+from holdfast.ready.simulation import KINDS, Mishap, Scenario, SimulatedRun, broken, play, simulate
 from ready.mistakes import MISTAKES
+
+pytestmark = pytest.mark.usefixtures("quiet", "own_registry")
 
 SEEDS = 400
 CHOSEN = MISTAKES if os.environ.get("HOLDFAST_ALL_MISTAKES") else MISTAKES[::6]
 """Some in `make test`; all are a minute or two by themselves."""
 
 
-@pytest.fixture(autouse=True)
-def own_registry(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    caplog.set_level(logging.CRITICAL, logger="holdfast")
-    before = dict(registered())
-    registered().clear()
-    yield
-    registered().clear()
-    registered().update(before)
-
-
 @pytest.mark.parametrize("make", CHOSEN, ids=lambda make: make.__name__)
-def test_the_mistake_is_found(make) -> None:
+def test_the_mistake_is_found(make: Callable[[], Scenario]) -> None:
     began = time.thread_time()
     report = simulate(make(), SEEDS)
     assert report.found is not None, report
@@ -61,7 +51,7 @@ def healthy() -> Scenario:
         await sleep(30)
         return await tell(f"{await pay()} {text} {bool(came)}")
 
-    def check_once(run) -> bool:
+    def check_once(run: SimulatedRun) -> bool:
         return len(accounts) <= 1
 
     return Scenario(flow, {"order": "A"}, {"check_once": check_once}, reset=accounts.clear)
@@ -79,7 +69,7 @@ def test_every_kind_of_mishap_happens_and_the_same_seed_tells_the_same_story() -
     for kind in KINDS:
         if kind in ("event twice", "events early", "broken tool call"):
             continue
-        told = []
+        told: list[list[str]] = []
         for _ in range(2):
             for at in range(1, calm.boundaries + 1):
                 run, _ = play(scenario, [Mishap(at, kind)], 7)

@@ -15,7 +15,7 @@ import sys
 import typing
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -147,9 +147,17 @@ class DrillHarness(Harness):
         await super().__aenter__()
         return self
 
-    def __init__(self, stage: Stage, *, replay_always: bool = False) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        *,
+        replay_always: bool = False,
+        settings: Settings | None = None,
+        copy_of: Path | None = None,
+    ) -> None:
         # The crash limit is about runs that kill their workers; here we do.
-        super().__init__(settings=Settings(replay_always=replay_always, crash_limit=100_000))
+        chosen = replace(settings or Settings(), crash_limit=100_000)
+        super().__init__(settings=chosen, replay_always=replay_always, copy_of=copy_of)
         self.stage = stage
 
     def _substitute(self, step: Step[..., Any]) -> Callable[..., Any] | None:

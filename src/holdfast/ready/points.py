@@ -97,7 +97,7 @@ POINTS: tuple[Point, ...] = (
     Point("HF26", "recorded histories replay", "R", "R",
           "`holdfast runs check` says which run breaks, where and why"),
     Point("HF27", "rollback", "D", "D",
-          "guard the change with patched(…), so that old code finds what it knows"),
+          'change steps rather than bodies, or keep workers to their own code: versions = "own"'),
     Point("HF28", "crash matrix, retention, restore", "SRD", "D",
           "set [retention] keep and [sandbox] keep_records, and back up: holdfast store backup"),
 )  # fmt: skip

@@ -20,6 +20,9 @@ class ProjectSettings:
     """Files or modules that define the workflows, as `holdfast worker` would be given them."""
     examples: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """By workflow: arguments that a drill starts it with."""
+    deployed: str | None = None
+    """The git revision that is in production: what a rollback would go back to. By default the
+    last commit whose Python files differ from what is there now."""
     egress: tuple[str, ...] = ()
     """The hosts that sandboxes of this project may be allowed to reach; none unless named."""
     backups: str | None = None

@@ -37,6 +37,7 @@ from holdfast.ready.drill import (
 )
 from holdfast.ready.example_values import NoExample, examples, from_schema
 from holdfast.ready.look import Look
+from holdfast.ready.rollback_drill import rollback
 from holdfast.records import RUN_ENDS, Event
 from holdfast.runtime.app import open_engine
 from holdfast.runtime.client import list_runs
@@ -476,5 +477,6 @@ WORKFLOW_DRILLS: dict[str, Drill] = {
     "HF21": on_record,
     "HF22": failures_told,
     "HF23": redaction,
+    "HF27": rollback,
     "HF28": crash_matrix,
 }

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -27,7 +28,7 @@ from holdfast.runtime.engine import Engine
 from holdfast.runtime.notifications import Watchers
 from holdfast.runtime.settings import Settings
 from holdfast.store.sqlite.memory import MemoryDatabase, MemoryStore
-from holdfast.testing.clock import VirtualClock
+from holdfast.testing.clock import START, VirtualClock
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,15 +41,23 @@ class Harness:
     """A Holdfast of its own for one test.
 
     `replay_always`: throw the workflow's body away and replay it after every event. A workflow
-    that passes its tests this way is deterministic.
+    that passes its tests this way is deterministic. `copy_of`: begin with what is in this SQLite
+    store (a backup, or what `save` wrote), as if its workers had just been killed; the file itself
+    is not changed.
     """
 
-    def __init__(self, *, replay_always: bool = False, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        replay_always: bool = False,
+        settings: Settings | None = None,
+        copy_of: Path | None = None,
+    ) -> None:
         chosen = settings or Settings()
         always = replay_always or chosen.replay_always
         self._settings = replace(chosen, replay_always=always)
-        self.clock = VirtualClock()
-        self._database = MemoryDatabase()
+        self._database = MemoryDatabase(copy_of)
+        self.clock = VirtualClock(max(START, self._database.last_moment))
         self._failures: dict[str, deque[BaseException]] = {}
         self._fakes: dict[str, Callable[..., Any]] = {}
         self.substitutes: list[Callable[[Step[..., Any]], Callable[..., Any] | None]] = []
@@ -154,6 +163,10 @@ class Harness:
         for substitute in self.substitutes:
             found = found or substitute(step)
         return found
+
+    def save(self, file: Path) -> None:
+        """Write what is in the store now to a new SQLite file."""
+        self._database.save(file)
 
     async def crash(self) -> None:
         """Kill the worker as `kill -9` would, and start another on what is on disk."""

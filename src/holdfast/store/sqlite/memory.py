@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,14 +24,32 @@ T = TypeVar("T")
 
 
 class MemoryDatabase:
-    """What the stores of one world share."""
+    """What the stores of one world share.
 
-    def __init__(self) -> None:
+    `copy_of`: it begins with what is in that file, whose workers count as killed.
+    """
+
+    def __init__(self, copy_of: Path | None = None) -> None:
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        if copy_of is not None:
+            with closing(
+                sqlite3.connect(f"{copy_of.absolute().as_uri()}?mode=ro", uri=True)
+            ) as file:
+                file.backup(self.connection)
         schema.migrate(self.connection, "memory")
         self.stores: list[MemoryStore] = []
-        self.dead: set[str] = set()
+        self.dead = {str(row[0]) for row in self.connection.execute("SELECT id FROM workers")}
         """Names of the stores whose process was killed."""
+
+    @property
+    def last_moment(self) -> float:
+        """When the last event was recorded; 0 before the first."""
+        return float(self.connection.execute("SELECT max(at) FROM events").fetchone()[0] or 0.0)
+
+    def save(self, file: Path) -> None:
+        """Write all of it to a new file."""
+        with closing(sqlite3.connect(file)) as target:
+            self.connection.backup(target)
 
     def kill(self, store: MemoryStore) -> None:
         """As if the store's process were gone: what it had not committed is lost."""
