@@ -171,14 +171,6 @@ def test_counting_and_vectors_pass_through(service: Service, client: genai.Clien
     assert formats == ["embeddings", "count_tokens"]
 
 
-def test_a_stream_without_sse_is_refused_with_a_hint(service: Service) -> None:
-    import httpx2
-
-    url = f"{service.anthropic_url}/v1beta/models/fake-gemini/m:streamGenerateContent"
-    said = httpx2.post(url, params={"key": service.secret}, json={"contents": []})
-    assert said.status_code == 400 and "alt=sse" in said.text
-
-
 # --- as a client of Gemini ------------------------------------------------------------------------
 
 CHUNKS = [

@@ -34,11 +34,8 @@ def aws_source(environ: Mapping[str, str]) -> str | None:
         return "environment"
     if environ.get("AWS_WEB_IDENTITY_TOKEN_FILE") and environ.get("AWS_ROLE_ARN"):
         return "web identity"
-    profile = aws_profile(environ)
-    if profile.get("aws_access_key_id") and profile.get("aws_secret_access_key"):
-        return "profile"
-    if profile.get("credential_process"):
-        return "process"
+    if found := profile_source(aws_profile(environ)):
+        return found
     if environ.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") or environ.get(
         "AWS_CONTAINER_CREDENTIALS_FULL_URI"
     ):
@@ -57,30 +54,53 @@ def _is_ec2() -> bool:
         return False
 
 
-def aws_profile(environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the chosen profile, from both files."""
-    name = environ.get("AWS_PROFILE") or environ.get("AWS_DEFAULT_PROFILE") or "default"
-    home = Path(environ.get("HOME") or "/") / ".aws"
-    files = (
-        (Path(environ.get("AWS_CONFIG_FILE") or home / "config"), f"profile {name}"),
-        (Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials"), name),
-    )
-    found: dict[str, str] = {}
-    for file, section in files:
-        if not file.is_file():
-            continue
-        import configparser  # only those who have such a file wait for it
+def profile_source(profile: Mapping[str, str]) -> str | None:
+    """How this profile gets its credentials, if it says so."""
+    if profile.get("role_arn") and (
+        profile.get("source_profile") or profile.get("credential_source")
+    ):
+        return "role"
+    if profile.get("sso_account_id") or profile.get("sso_role_name"):
+        return "single sign-on"
+    if profile.get("aws_access_key_id") and profile.get("aws_secret_access_key"):
+        return "profile"
+    return "process" if profile.get("credential_process") else None
 
-        parser = configparser.RawConfigParser()
-        try:
-            parser.read(file, encoding="utf-8")
-        except (OSError, configparser.Error, UnicodeDecodeError):
-            continue
-        for each in (section, name):
-            if parser.has_section(each):
-                found |= dict(parser.items(each))
-                break
+
+def aws_home(environ: Mapping[str, str]) -> Path:
+    """The folder of Amazon's own tools."""
+    return Path(environ.get("HOME") or "/") / ".aws"
+
+
+def aws_profile(environ: Mapping[str, str], name: str | None = None) -> dict[str, str]:
+    """The settings of a profile, the chosen one unless named, from both files.
+
+    Those of the single sign-on session that it refers to are among them."""
+    chosen = environ.get("AWS_PROFILE") or environ.get("AWS_DEFAULT_PROFILE") or "default"
+    name, home = name or chosen, aws_home(environ)
+    config = Path(environ.get("AWS_CONFIG_FILE") or home / "config")
+    kept = Path(environ.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials")
+    found = _section(config, f"profile {name}", name) | _section(kept, name)
+    if session := found.get("sso_session"):
+        found |= _section(config, f"sso-session {session}")
     return found
+
+
+def _section(file: Path, *names: str) -> dict[str, str]:
+    """The first of these sections that the file has; a file that can't be read has none."""
+    if not file.is_file():
+        return {}
+    import configparser  # only those who have such a file wait for it
+
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(file, encoding="utf-8")
+    except (OSError, configparser.Error, UnicodeDecodeError):
+        return {}
+    for name in names:
+        if parser.has_section(name):
+            return dict(parser.items(name))
+    return {}
 
 
 def google_file(environ: Mapping[str, str]) -> Path | None:

@@ -44,6 +44,7 @@ from holdfast.gateway.service.endpoints import (
 )
 from holdfast.gateway.service.http_call import FORWARDED, HttpCall
 from holdfast.gateway.service.http_response import (
+    ArraySink,
     BufferSink,
     ClientSink,
     Headers,
@@ -351,11 +352,8 @@ class GatewayApp:
         try:
             if asked is not None and asked.format.name == "gemini" and "key" in query:
                 headers.setdefault("x-goog-api-key", query["key"][0])
-            if asked is not None and asked.needs_sse and query.get("alt") != ["sse"]:
-                raise UsageError(
-                    "streamGenerateContent is answered as server-sent events only",
-                    hint="add ?alt=sse to the address",
-                )
+            if asked is not None and asked.may_be_array and query.get("alt") != ["sse"]:
+                sink = ArraySink(send, self._gateway.config.bounds.event)
             await self._route(scope["method"], path, asked, headers, receive, sink)
         except _ClientGone:
             pass

@@ -78,7 +78,8 @@ class Asked:
     model: str | None = None
     """Where the address names it; otherwise the body does."""
     streams: bool | None = None
-    needs_sse: bool = False
+    may_be_array: bool = False
+    """Its stream is one JSON array unless the address asks for server-sent events."""
 
 
 _CONVERSATIONS: dict[str, Origin] = {
@@ -128,7 +129,7 @@ def _gemini(found: re.Match[str]) -> Asked | None:
     format = FORMATS["gemini"]
     if verb in ("generateContent", "streamGenerateContent"):
         streams = verb == "streamGenerateContent"
-        return Asked(format, None, model, streams, needs_sse=streams)
+        return Asked(format, None, model, streams, may_be_array=streams)
     endpoint = _GEMINI.get(verb)
     return None if endpoint is None else Asked(format, endpoint, model, False)
 

@@ -7,6 +7,8 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+from holdfast.gateway.formats.sse import SseParser
+
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = dict[str, str]
 
@@ -48,8 +50,37 @@ class ClientSink:
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
         """A whole answer at once."""
-        await self.start(status, {**headers, "content-length": str(len(body))})
+        head = {**headers, "content-length": str(len(body))}
+        await ClientSink.start(self, status, head)
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+class ArraySink(ClientSink):
+    """To a client of Gemini that asked for a stream without `alt=sse`: the events come as the
+    elements of one JSON array, as Google sends them, an error as the last of them."""
+
+    def __init__(self, send: Send, max_event: int) -> None:
+        super().__init__(send)
+        self._events = SseParser(max_event)
+        self._between = b"["
+
+    async def start(self, status: int, headers: Headers) -> None:
+        await super().start(status, {**headers, "content-type": "application/json; charset=UTF-8"})
+
+    async def write(self, data: bytes, *, last: bool = False) -> None:
+        said = b""
+        for event in self._events.feed(data):
+            said += self._between + event
+            self._between = b"\n,\r\n"
+        if last or said:
+            await super().write(said + b"]" if last else said, last=last)
+
+    async def end(self) -> None:
+        if not self._ended:
+            await super().write((b"[" if self._between == b"[" else b"") + b"]", last=True)
+
+    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        await super().whole(status, headers, b"[" + body + b"]")
 
 
 class BufferSink:
