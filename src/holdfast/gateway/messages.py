@@ -100,7 +100,7 @@ class ToolResultPart:
     """What a tool answered to the call with this id."""
 
     call_id: str
-    content: tuple[TextPart | ImagePart, ...] = ()
+    content: tuple[TextPart | ImagePart | FilePart, ...] = ()
     is_error: bool = False
     cache: CacheFor | None = None
     type: Literal["tool_result"] = "tool_result"
@@ -166,9 +166,12 @@ def assistant(*content: str | Part) -> Message:
     return Message("assistant", _parts(content))
 
 
-def tool_result(call_id: str, text: str, *, is_error: bool = False) -> Message:
-    """A tool's answer to the call with this id."""
-    return Message("tool", (ToolResultPart(call_id, (TextPart(text),), is_error),))
+def tool_result(
+    call_id: str, *content: str | TextPart | ImagePart | FilePart, is_error: bool = False
+) -> Message:
+    """A tool's answer to the call with this id: text, pictures, files."""
+    parts = tuple(TextPart(part) if isinstance(part, str) else part for part in content)
+    return Message("tool", (ToolResultPart(call_id, parts, is_error),))
 
 
 def _parts(content: tuple[str | Part, ...]) -> tuple[Part, ...]:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import OutcomeUnknown, ToolSourceLost, UsageError
-from holdfast.gateway.messages import ImagePart, TextPart
+from holdfast.gateway.messages import FilePart, ImagePart, TextPart
 from holdfast.loop.arguments import OpenArguments
 from holdfast.loop.results import ToolOutput
 from holdfast.loop.tools import AgentTool, ToolSource
@@ -221,14 +221,17 @@ def _output(result: CallToolResult) -> ToolOutput:
     return ToolOutput(content, result.is_error, "failed" if result.is_error else "done")
 
 
-def _part(block: Any) -> TextPart | ImagePart:
+def _part(block: Any) -> TextPart | ImagePart | FilePart:
     if block.type == "text":
         return TextPart(block.text)
     if block.type == "image":
         return ImagePart(data=block.data, media_type=block.mime_type)
     if block.type == "resource" and hasattr(block.resource, "text"):
         return TextPart(block.resource.text)
-    # A link, a sound, a binary file: say what it is; the model could not read it.
+    if block.type == "resource" and block.resource.mime_type == "application/pdf":
+        name = str(block.resource.uri).rpartition("/")[2] or None
+        return FilePart(data=block.resource.blob, media_type=block.resource.mime_type, name=name)
+    # A link, a sound, another binary file: say what it is; not every model could read it.
     described = block.model_dump(mode="json", exclude_none=True, by_alias=True)
     for field in ("data", "blob"):
         described.pop(field, None)

@@ -9,7 +9,14 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 from holdfast.errors import Unfinished
 from holdfast.gateway.calls import output_schema, validated
-from holdfast.gateway.messages import ImagePart, Message, OutputSchema, TextPart, ToolResultPart
+from holdfast.gateway.messages import (
+    FilePart,
+    ImagePart,
+    Message,
+    OutputSchema,
+    TextPart,
+    ToolResultPart,
+)
 from holdfast.gateway.reply import Reply, Usage
 
 T = TypeVar("T")
@@ -37,7 +44,7 @@ ToolStatus = Literal["done", "failed", "wrong_arguments", "denied", "unknown", "
 class ToolOutput:
     """What a tool gave back, as the model is told."""
 
-    content: tuple[TextPart | ImagePart, ...]
+    content: tuple[TextPart | ImagePart | FilePart, ...]
     is_error: bool = False
     status: ToolStatus = "done"
 
@@ -50,7 +57,7 @@ class ToolRun:
     name: str
     arguments: dict[str, Any] | None
     """As checked; None if the model's JSON was broken."""
-    content: tuple[TextPart | ImagePart, ...]
+    content: tuple[TextPart | ImagePart | FilePart, ...]
     status: ToolStatus
 
     @property

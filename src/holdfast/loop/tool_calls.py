@@ -18,7 +18,7 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from holdfast.errors import FatalError, NotInWorkflow, OutcomeUnknown, StepTimeout
-from holdfast.gateway.messages import ImagePart, TextPart, ToolCallPart
+from holdfast.gateway.messages import FilePart, ImagePart, TextPart, ToolCallPart
 from holdfast.loop.agent_limits import WallTime
 from holdfast.loop.approvals import Decision, approval, use, use_in_body
 from holdfast.loop.arguments import WrongArguments, parsed
@@ -66,19 +66,19 @@ def worded(error: BaseException) -> str:
 
 
 def told(value: Any, limit: int) -> ToolOutput:
-    """A tool's result as the model is told: text as it is, pictures, anything else as JSON."""
+    """A tool's result as the model is told: text as it is, pictures and files, else JSON."""
     if isinstance(value, ToolOutput):
         return replace(value, content=tuple(_part(part, limit) for part in value.content))
-    if isinstance(value, TextPart | ImagePart):
+    if isinstance(value, TextPart | ImagePart | FilePart):
         return ToolOutput((value,))
     if isinstance(value, list | tuple) and value:
         parts = cast("list[Any]", value)
-        if all(isinstance(part, TextPart | ImagePart) for part in parts):
+        if all(isinstance(part, TextPart | ImagePart | FilePart) for part in parts):
             return ToolOutput(tuple(parts))
     return ToolOutput((TextPart(_cut(_text(value), limit)),))
 
 
-def _part(part: TextPart | ImagePart, limit: int) -> TextPart | ImagePart:
+def _part(part: TextPart | ImagePart | FilePart, limit: int) -> TextPart | ImagePart | FilePart:
     return replace(part, text=_cut(part.text, limit)) if isinstance(part, TextPart) else part
 
 

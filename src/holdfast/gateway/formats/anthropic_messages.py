@@ -149,13 +149,18 @@ def _encode_call(part: ToolCallPart) -> Json:
     return {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
 
 
+def _encode_piece(piece: TextPart | ImagePart | FilePart) -> Json:
+    match piece:
+        case TextPart():
+            return {"type": "text", "text": piece.text}
+        case ImagePart():
+            return {"type": "image", "source": _encode_source(piece)}
+        case FilePart():
+            return _encode_file(piece)
+
+
 def _encode_result(part: ToolResultPart) -> Json:
-    content: Any = [
-        {"type": "text", "text": piece.text}
-        if isinstance(piece, TextPart)
-        else {"type": "image", "source": _encode_source(piece)}
-        for piece in part.content
-    ]
+    content: Any = [_encode_piece(piece) for piece in part.content]
     if len(part.content) == 1 and isinstance(part.content[0], TextPart):
         content = part.content[0].text
     block: Json = {"type": "tool_result", "tool_use_id": part.call_id, "content": content}
@@ -225,14 +230,16 @@ def decode_part(block: Json, path: str) -> Part:
 
 def _decode_result(block: Json, path: str, cache: CacheFor | None) -> ToolResultPart:
     content = block.get("content")
-    pieces: list[TextPart | ImagePart] = []
+    pieces: list[TextPart | ImagePart | FilePart] = []
     if isinstance(content, str):
         pieces.append(TextPart(content))
     else:
         for n, raw in enumerate(items(content, f"{path}.content")):
             piece = decode_part(fields(raw, f"{path}.content[{n}]"), f"{path}.content[{n}]")
-            if not isinstance(piece, TextPart | ImagePart):
-                raise WireError(f"{path}.content[{n}]: only text and images can be translated")
+            if not isinstance(piece, TextPart | ImagePart | FilePart):
+                raise WireError(
+                    f"{path}.content[{n}]: only text, images and documents can be translated"
+                )
             pieces.append(piece)
     call = text(block.get("tool_use_id"), f"{path}.tool_use_id")
     return ToolResultPart(call, tuple(pieces), bool(block.get("is_error")), cache)

@@ -139,11 +139,20 @@ def _encode_call(part: ToolCallPart) -> Json:
     return {"toolUse": {"toolUseId": part.id, "name": part.name, "input": given}}
 
 
+def _encode_piece(piece: TextPart | ImagePart | FilePart) -> Json:
+    match piece:
+        case TextPart():
+            return {"text": piece.text}
+        case ImagePart():
+            return _encode_image(piece)
+        case FilePart():
+            if piece.kind == "audio":
+                raise WireError("a recording can't be a tool's answer: bedrock takes none there")
+            return _encode_file(piece)
+
+
 def _encode_result(part: ToolResultPart) -> Json:
-    content = [
-        {"text": piece.text} if isinstance(piece, TextPart) else _encode_image(piece)
-        for piece in part.content
-    ]
+    content = [_encode_piece(piece) for piece in part.content]
     result: Json = {"toolUseId": part.call_id, "content": content or [{"text": ""}]}
     if part.is_error:
         result["status"] = "error"
@@ -247,15 +256,15 @@ def _decode_call(call: Json, path: str) -> ToolCallPart:
 
 
 def _decode_result(result: Json, path: str) -> ToolResultPart:
-    pieces: list[TextPart | ImagePart] = []
+    pieces: list[TextPart | ImagePart | FilePart] = []
     for n, raw in enumerate(items(result.get("content"), f"{path}.content")):
         block = fields(raw, f"{path}.content[{n}]")
         if "json" in block:
             pieces.append(TextPart(json.dumps(block["json"], ensure_ascii=False)))
             continue
         piece = _decode_block(block, f"{path}.content[{n}]")
-        if not isinstance(piece, TextPart | ImagePart):
-            raise WireError(f"{path}.content[{n}]: only text and images can be translated")
+        if not isinstance(piece, TextPart | ImagePart | FilePart):
+            raise WireError(f"{path}.content[{n}]: only text, images and files can be translated")
         pieces.append(piece)
     call = text(result.get("toolUseId"), f"{path}.toolResult.toolUseId")
     return ToolResultPart(call, tuple(pieces), result.get("status") == "error")

@@ -273,9 +273,9 @@ def _encode_result(result: ToolResultPart) -> list[Json]:
     encoded: list[Json] = [
         {"role": "tool", "tool_call_id": plain_id(result.call_id), "content": words}
     ]
-    images = [part for part in result.content if isinstance(part, ImagePart)]
-    if images:  # a tool message holds text only; the pictures follow as the user's
-        encoded.append({"role": "user", "content": [_encode_content(part) for part in images]})
+    files = [part for part in result.content if not isinstance(part, TextPart)]
+    if files:  # a tool message holds text only; pictures and files follow as the user's
+        encoded.append({"role": "user", "content": [_encode_content(part) for part in files]})
     return encoded
 
 
@@ -293,7 +293,9 @@ def _decode_message(message: Json, path: str) -> Message:
     if role == "tool":
         call = text(message.get("tool_call_id"), f"{path}.tool_call_id")
         content = _decode_content(message.get("content"), f"{path}.content")
-        visible = tuple(part for part in content if isinstance(part, TextPart | ImagePart))
+        visible = tuple(
+            part for part in content if isinstance(part, TextPart | ImagePart | FilePart)
+        )
         return Message("tool", (ToolResultPart(call, visible),))
     if role not in ROLES:
         raise WireError(f"{path}.role: there is no role {role!r}")

@@ -134,8 +134,8 @@ def _encode_result(part: ToolResultPart, names: dict[str, str]) -> list[Json]:
     answer: Json = {"name": name, "response": {"error": words} if part.is_error else said}
     if not identity.startswith(_MADE):
         answer["id"] = identity
-    pictures = [encode_media(one) for one in part.content if isinstance(one, ImagePart)]
-    return [{"functionResponse": answer}, *pictures]
+    files = [encode_media(one) for one in part.content if not isinstance(one, TextPart)]
+    return [{"functionResponse": answer}, *files]
 
 
 def decode_contents(contents: Sequence[Any]) -> tuple[Message, ...]:
@@ -229,7 +229,13 @@ def _decode_result(answer: Json, matched: dict[str, list[str]]) -> ToolResultPar
     only = said.get("error") if failed else said.get("result", said.get("output"))
     alone = isinstance(only, str) and len(said) == 1
     plain = cast(str, only) if alone else json.dumps(said, ensure_ascii=False)
-    return ToolResultPart(identity, (TextPart(plain),), is_error=failed)
+    path = "functionResponse.parts"  # how models from Gemini 3 on take files with an answer
+    files = tuple(
+        _decode_media(fields(one, path), path)
+        for one in items(answer.get("parts"), path)
+        if "inlineData" in fields(one, path) or "fileData" in fields(one, path)
+    )
+    return ToolResultPart(identity, (TextPart(plain), *files), is_error=failed)
 
 
 _MADE = "hfcall_"

@@ -153,7 +153,11 @@ def _decode_item(item: Json, path: str) -> Message:
         return Message("assistant", (_decode_call(item, path),))
     if kind == "function_call_output":
         output = item.get("output")
-        content = [p for p in _decode_content(output, path) if isinstance(p, TextPart | ImagePart)]
+        content = [
+            part
+            for part in _decode_content(output, path)
+            if isinstance(part, TextPart | ImagePart | FilePart)
+        ]
         call = text(item.get("call_id"), f"{path}.call_id")
         return Message("tool", (ToolResultPart(call, tuple(content)),))
     if kind == "reasoning":
