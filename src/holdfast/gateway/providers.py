@@ -75,6 +75,12 @@ _BEDROCK_SAMPLING = _ANTHROPIC.sampling and rf"(?:.*\.)?(?:{_ANTHROPIC.sampling}
 # its server of October 2026: 2 streams of 14): its chat format is translated instead.
 _LOCAL = Quirks(parallel_tools=False, effort=False)
 
+_VERTEX_CLAUDE = replace(
+    _ANTHROPIC,
+    sampling=_ANTHROPIC.sampling and rf"(?:{_ANTHROPIC.sampling})(?:@.*)?",
+    body_version="vertex-2023-10-16",
+)
+
 KNOWN: dict[str, Provider] = {
     provider.name: provider
     for provider in (
@@ -254,6 +260,15 @@ def _checked(provider: Provider, base: str | None) -> str | None:
     return base.rstrip("/")
 
 
+def _for_model(provider: Provider, model: str) -> Provider:
+    """The provider as it is asked for this model: on Vertex, Claude has a format of its own."""
+    own = "/publishers/google"
+    if provider.cloud != "google" or not model.startswith("claude") or not provider.base_url:
+        return provider
+    base = f"{provider.base_url.removesuffix(own)}/publishers/anthropic"
+    return replace(provider, formats=("anthropic",), base_url=base, quirks=_VERTEX_CLAUDE)
+
+
 def why_unusable(provider: Provider) -> str | None:
     """Why no call can be made to this provider here; None if one can."""
     if provider.kind == "local":
@@ -397,7 +412,7 @@ class Routes:
             )
         head, slash, rest = name.partition("/")
         if slash and head in self._providers and rest:
-            return Candidate(self._providers[head], rest)
+            return Candidate(_for_model(self._providers[head], rest), rest)
         for provider in self._providers.values():
             if provider.prefixes and name.startswith(provider.prefixes):
                 return Candidate(provider, name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
 
 from holdfast import json_text
 from holdfast.errors import BadReply, ProviderError, UsageError
@@ -66,7 +67,7 @@ class Upstream:
 
     def open(self, out: Outgoing, meter: Meter) -> Exchange:
         provider = out.provider
-        path = out.path or FORMATS[out.format].path(out.model, out.streams)
+        path = out.path or _path(out)
         which = (provider.name, out.format, out.streams, path)
         way = self._ways.get(which)
         if way is None or way.provider is not provider:
@@ -271,6 +272,14 @@ def mid_stream(provider: str, failure: StreamFailure) -> ProviderError:
     return error
 
 
+def _path(out: Outgoing) -> str:
+    """Where the format's requests go at this provider."""
+    if out.provider.quirks.body_version is not None:  # Claude on Vertex
+        verb = "streamRawPredict" if out.streams else "rawPredict"
+        return f"/models/{quote(out.model, safe='@')}:{verb}"
+    return FORMATS[out.format].path(out.model, out.streams)
+
+
 class _Way:
     """How a provider is asked in one of its formats: the same for every call."""
 
@@ -316,8 +325,8 @@ class Backends:
         self._config, self._environ = config, environ
         self.client = HttpClient(config.timeouts, trust_env=config.trust_env)
         self.upstream = Upstream(self.client, config.timeouts, config.bounds)
-        self._signed_in: dict[str, Provider] = {}
-        """By name: a provider of a cloud with the credentials it was last asked with."""
+        self._signed_in: dict[tuple[str, Origin], Provider] = {}
+        """By name and format: a provider of a cloud with the credentials it was last asked with."""
         self._aws: AwsCredentials | None = None
         self._google: GoogleCredentials | None = None
 
@@ -389,10 +398,11 @@ class Backends:
 
             self._google = self._google or GoogleCredentials(self._environ, self.client)
             keys, token = None, await self._google.token()
-        known = self._signed_in.get(provider.name)
+        which = (provider.name, provider.formats[0])
+        known = self._signed_in.get(which)
         if known is None or (known.aws_keys, known.key) != (keys, token):
             known = replace(provider, aws_keys=keys, key=token)
-            self._signed_in[provider.name] = known
+            self._signed_in[which] = known
         return known
 
 

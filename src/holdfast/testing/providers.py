@@ -61,6 +61,7 @@ class Received:
     format: Origin
     headers: dict[str, str]
     body: dict[str, Any]
+    path: str = ""
 
 
 FakeAnswer = Answer | Raw
@@ -193,7 +194,7 @@ class FakeProvider:
         form = kind.startswith("multipart/")
         body = form_fields(request.body, kind) if form else json.loads(request.body)
         format = wanted.format
-        self.received.append(Received(format.name, request.headers, body))
+        self.received.append(Received(format.name, request.headers, body, request.path))
         if not await self._allowed(format, request, response):
             return
         if endpoint.name == "speech":
@@ -205,7 +206,7 @@ class FakeProvider:
     async def _converse(self, wanted: Asked, request: _HttpRequest, response: _Response) -> None:
         format = wanted.format
         body = json.loads(request.body)
-        self.received.append(Received(format.name, request.headers, body))
+        self.received.append(Received(format.name, request.headers, body, request.path))
         if not await self._allowed(format, request, response):
             return
         streams = bool(body.get("stream")) if wanted.streams is None else wanted.streams
@@ -239,6 +240,8 @@ def _counted(wanted: Asked, raw: bytes, body: dict[str, Any]) -> dict[str, Any]:
     tokens = estimate(len(raw))
     if wanted.format.name == "gemini":
         return {"totalTokens": tokens}
+    if wanted.format.name == "anthropic":
+        return {"input_tokens": tokens}
     return {"inputTokens": tokens}
 
 

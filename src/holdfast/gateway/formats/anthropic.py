@@ -48,7 +48,7 @@ from holdfast.gateway.reply import Completion, Usage
 
 KNOWN = {
     "model", "messages", "system", "tools", "tool_choice", "max_tokens", "temperature", "top_p",
-    "stop_sequences", "stream", "metadata", "thinking", "output_config",
+    "stop_sequences", "stream", "metadata", "thinking", "output_config", "anthropic_version",
 }  # fmt: skip
 
 _OLD = re.compile(r"claude-(?:[23]|(?:opus|sonnet|haiku)-[34](?:[-.][0-5])?(?:-\d{8})?$)")
@@ -105,7 +105,7 @@ class AnthropicFormat(FlatRequests):
             body["stream"] = True
         for name in quirks.drop:
             body.pop(name, None)
-        return body
+        return for_vertex(body, quirks.body_version) if quirks.body_version else body
 
     def decode_request(self, body: Json) -> Request:
         messages = [
@@ -190,6 +190,12 @@ class AnthropicFormat(FlatRequests):
 
     def stream_failure(self, status: int, kind: str, message: str) -> bytes:
         return event(self.encode_failure(status, kind, message), "error")
+
+
+def for_vertex(body: Json, version: str) -> Json:
+    """A request as Vertex takes it: its address names the model, its body the version."""
+    rest = {name: value for name, value in body.items() if name != "model"}
+    return {"anthropic_version": version, **rest}
 
 
 def _rest(body: Json) -> dict[str, Json]:

@@ -48,6 +48,8 @@ class Quirks:
     400 to them, and would to every request translated from a client that sets them."""
     default_max_tokens: int = 8192
     """anthropic: `max_tokens` is required there; this is sent when the caller sets none."""
+    body_version: str | None = None
+    """anthropic: on Vertex the version is in the body, and the model in the address alone."""
     drop: tuple[str, ...] = ()
     """Fields this provider refuses."""
     headers: dict[str, str] = field(default_factory=dict[str, str])

@@ -419,6 +419,12 @@ class GatewayApp:
         addresses.check_fields(body)
         if has_address and not self._gateway.config.private_image_urls:
             addresses.check_body(body)
+        if asked.format.name == "anthropic" and "anthropic_version" in body:
+            # A client of Claude on Vertex; who else is asked knows neither field nor address.
+            body = {name: value for name, value in body.items() if name != "anthropic_version"}
+            if asked.endpoint is None:
+                body |= {"model": asked.model or body.get("model"), "stream": asked.streams}
+            raw = dumps(body)
         if asked.format.name == "responses" and asked.endpoint is None:
             kept = self.calls.conversations(key)
             if kept.keeps and (whole := await kept.whole(body)) is not body:
@@ -428,6 +434,8 @@ class GatewayApp:
             model = asked.endpoint.default_model
         if not isinstance(model, str):
             raise UsageError("model should be a string")
+        if asked.whose is not None and "/" not in model:
+            model = f"{asked.whose}/{model}"
         streams = bool(body.get("stream")) if asked.streams is None else asked.streams
         client = Client(
             key, headers, asked.format, body, raw, model, streams, asked.endpoint,

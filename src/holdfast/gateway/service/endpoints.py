@@ -60,7 +60,7 @@ _OPENAI = (
     Endpoint("transcriptions", "/audio/transcriptions", "chat", unit="second", makes=True),
     Endpoint("translations", "/audio/translations", "chat", unit="second", makes=True),
 )  # fmt: skip
-_ANTHROPIC = (Endpoint("count_tokens", "/messages/count_tokens", "anthropic", free=True),)
+_COUNT = Endpoint("count_tokens", "/messages/count_tokens", "anthropic", free=True)
 _GEMINI = {
     "countTokens": Endpoint("count_tokens", "/models/{model}:countTokens", "gemini", free=True),
     "embedContent": Endpoint("embeddings", "/models/{model}:embedContent", "gemini"),
@@ -80,6 +80,8 @@ class Asked:
     streams: bool | None = None
     may_be_array: bool = False
     """Its stream is one JSON array unless the address asks for server-sent events."""
+    whose: str | None = None
+    """Whose models bare names are, by the address: Vertex's."""
 
 
 _CONVERSATIONS: dict[str, Origin] = {
@@ -87,7 +89,7 @@ _CONVERSATIONS: dict[str, Origin] = {
     "/responses": "responses",
     "/messages": "anthropic",
 }
-_ENDPOINTS = {one.path: one for one in (*_OPENAI, *_ANTHROPIC)}
+_ENDPOINTS = {one.path: one for one in (*_OPENAI, _COUNT)}
 _V1 = re.compile(r"(?:/openai)?/v1(/.*)")
 _DEPLOYMENT = re.compile(r"/openai/deployments/(.+?)(/(?:chat|embeddings|images|audio).*)")
 _OF_GEMINI = re.compile(
@@ -125,6 +127,11 @@ def _by_path(path: str) -> Asked | None:
 
 def _gemini(found: re.Match[str]) -> Asked | None:
     publisher, named, tuned, verb = found.groups()
+    if publisher == "anthropic" and verb in ("rawPredict", "streamRawPredict"):
+        if named == "count-tokens":
+            return Asked(FORMATS["anthropic"], _COUNT, None, False, whose="vertex")
+        streams = verb == "streamRawPredict"
+        return Asked(FORMATS["anthropic"], None, named, streams, whose="vertex")
     model = tuned or (named if publisher is None else f"{publisher}/{named}")
     format = FORMATS["gemini"]
     if verb in ("generateContent", "streamGenerateContent"):
@@ -188,7 +195,7 @@ class EndpointCall:
         provider = await self._backends.ready(candidate)
         out = Outgoing(
             provider, candidate.model, self._endpoint.format, self._outward(candidate), False, key,
-            self._forward, path=self._endpoint.path.replace("{model}", candidate.model),
+            self._forward, path=self._path(candidate),
             content_type=self._type,
         )  # fmt: skip
         upstream = self._backends.upstream
@@ -205,8 +212,16 @@ class EndpointCall:
         self._said = said if kind.startswith(("application/json", "text/")) else b""
         await self._sink.write(said, last=True)
 
+    def _path(self, candidate: Candidate) -> str:
+        if self._endpoint is _COUNT and candidate.provider.quirks.body_version is not None:
+            return "/models/count-tokens:rawPredict"  # Claude on Vertex
+        return self._endpoint.path.replace("{model}", candidate.model)
+
     def _outward(self, candidate: Candidate) -> bytes:
         """The client's own bytes, with the provider's name for the model where they name it."""
+        if (version := candidate.provider.quirks.body_version) is not None:
+            named = {"anthropic_version": version, "model": candidate.model}
+            return dumps({**self._body, **named})
         if self._type != "application/json":
             return with_field(self._raw, self._type, "model", candidate.model)
         if self._body.get("model", candidate.model) == candidate.model:

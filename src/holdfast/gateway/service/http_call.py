@@ -10,6 +10,7 @@ from holdfast.gateway.accounting import Meter
 from holdfast.gateway.canonical_json import completion_text
 from holdfast.gateway.config import Bounds
 from holdfast.gateway.exchange import Exchange
+from holdfast.gateway.formats.anthropic import for_vertex
 from holdfast.gateway.formats.base import Format, Quirks
 from holdfast.gateway.formats.json_fields import Json, WireError, dumps, fields
 from holdfast.gateway.formats.translation import check_target, check_translatable
@@ -157,6 +158,8 @@ class HttpCall:
             if not options.get("include_usage"):
                 changed["stream_options"] = {**options, "include_usage": True}
                 hide_usage = True
+        if quirks.body_version is not None:
+            return dumps(for_vertex({**self._body, **changed}, quirks.body_version)), hide_usage
         return (dumps({**self._body, **changed}) if changed else self._raw), hide_usage
 
     async def _pass_stream(
