@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
+from typing import Any
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from google import genai
-    from google.genai import errors, types
+    genai: Any = importlib.import_module("google.genai")
+    errors: Any = importlib.import_module("google.genai.errors")
+    types: Any = importlib.import_module("google.genai.types")
 
 __all__ = ["errors", "genai", "types"]
