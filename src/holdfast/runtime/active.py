@@ -735,7 +735,7 @@ class ActiveRun:
     def _pause_if_quiet(self) -> None:
         if not self._pausing:  # asked after every event
             return
-        quiet = not self._busy and self._all_written
+        quiet = not self.is_busy and self._all_written
         if quiet and not self.gone and not self._last_word:
             self._last_word = True
             self._stop_work()
@@ -747,7 +747,8 @@ class ActiveRun:
         self._work.clear()
 
     @property
-    def _busy(self) -> bool:
+    def is_busy(self) -> bool:
+        """Whether a step is under way."""
         return any(work.under_way for work in self._work.values())
 
     @property
@@ -755,15 +756,15 @@ class ActiveRun:
         return [w for w in self._work.values() if isinstance(w, StepWork) and w.under_way]
 
     @property
-    def between_events(self) -> bool:
-        """Whether its journal is all there is to it, but for one append that nobody has seen."""
-        steered = self._pausing or self._holding or self._held or self._leaving or self._last_word
-        return not (steered or self._busy or self._unwritten or len(self._unacknowledged) > 1)
+    def is_steered(self) -> bool:
+        """Whether a request is being dealt with, of which its journal does not tell all."""
+        steered = self._pausing or self._holding or self._held
+        return bool(steered or self._leaving or self._last_word)
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do until an alarm rings or mail comes."""
-        return self._all_written and not self._busy and not self.gone
+        return self._all_written and not self.is_busy and not self.gone
 
     @property
     def _all_written(self) -> bool:

@@ -17,7 +17,7 @@ import os
 import platform
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from holdfast import session
@@ -181,6 +181,11 @@ class Engine:
         return Worker(
             self._id, os.getpid(), platform.node(), self._began, expires, lease_seconds=lease
         )
+
+    @property
+    def in_hand(self) -> Collection[str]:
+        """The ids of the runs that go on in this process."""
+        return self.runs
 
     def workflow(self, name: str) -> Workflow[..., Any]:
         if self._workflows is None:

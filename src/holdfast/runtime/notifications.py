@@ -112,7 +112,7 @@ class EventsInHand:
 
         A look that is cancelled has not been: the next one gives the same.
         """
-        mine, still = set(self._held), set(self._engine.runs)
+        mine, still = set(self._held), set(self._engine.in_hand)
         new: dict[str, list[Event]] = {}
         after = self._after
         while events := await self._engine.store.log(after, LOG_PAGE):

@@ -134,7 +134,7 @@ class Numbers:
                 "holdfast_process_runs",
                 "gauge",
                 "Runs in the memory of the process that answers.",
-                [({}, len(engine.runs))],
+                [({}, len(engine.in_hand))],
             ),
             _Metric(
                 "holdfast_approvals_pending", "gauge", "Approvals that wait.", [({}, approvals)]

@@ -15,23 +15,27 @@ import asyncio
 import json
 import logging
 import secrets
+from collections.abc import Collection
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowQueryFailedError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker as TemporalWorker
 
 from holdfast.clock import Clock
-from holdfast.errors import StoreError
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.records import RUN_CANCELLED, Event, Worker
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.settings import Settings
+from holdfast.runtime.watchdog import IDLE_FACTOR
 from holdfast.store.base import TERMINATED, Change, Claim, Mail, Store
-from holdfast.temporal.hosted_run import HostedRun, Process, processes
+from holdfast.temporal.hosted_run import LONGEST, HostedRun, Process, processes
 from holdfast.temporal.messages import Begin, Letter, as_rows
-from holdfast.temporal.mirror import Mirror
+from holdfast.temporal.mirror import LEAVES, Mirror
+from holdfast.temporal.payloads import StoredPayloads
+from holdfast.temporal.search_attributes import attributes_in, of_run, registered
 from holdfast.temporal.server_address import ServerAddress, configured, connect
 from holdfast.temporal.step_activity import Activities
 
@@ -40,8 +44,19 @@ log = logging.getLogger("holdfast")
 ENDLESS = 1e10
 """Seconds of a lease that nobody has to renew: three hundred years."""
 SOON = 0.2
+PATIENCE = 10.0
+"""The longest pause between two tries."""
+OTHERS_FIRST = 1.0
+"""How long mail of a run that another worker carries on is left to that worker."""
 LOOK_SECONDS = 60.0
 """How often to compare the runs on Temporal, by the store, with what Temporal says."""
+
+
+class _Found(NamedTuple):
+    """What Temporal knows of a run."""
+
+    fence: int | None
+    is_open: bool
 
 
 class TemporalEngine(Engine):
@@ -53,37 +68,71 @@ class TemporalEngine(Engine):
         self.address = ServerAddress.parse(address)
         super().__init__(store, worker_id=self.address.owner, settings=settings, clock=clock)
         self._temporal = configured()
+        self._payloads = StoredPayloads(store, settings.store_retry_seconds)
         self._starting: dict[str, asyncio.Task[None]] = {}
         self._told: dict[int, str] = {}
         """Mail that was passed on and lies in the store until the run has dealt with it."""
+        self._seen: dict[int, float] = {}
+        """When mail was first found that is, most likely, another worker's to pass on."""
 
     async def open(self) -> None:
-        self._client: Client = await connect(self.address, self._temporal)
+        self._client: Client = await connect(self.address, self._temporal, self._payloads)
+        self._indexed = self._temporal.search_attributes and await registered(self._client)
         await super().open()
-        self.mirror = Mirror(self.store, self._client)
+        self.mirror = Mirror(self.store, self._client, self._taken)
         process = Process(self.mirror, self.settings, self._temporal)
         self._place = (self.address.namespace, self.address.queue)
         processes[self._place] = process
-        activities = Activities(self, self._client, self.mirror, process)
-        self._worker = TemporalWorker(
+        owner = self.address.owner
+        self._activities = Activities(self, owner, self._client, self.mirror, process)
+        self._worker: TemporalWorker | None = None
+        self._working = asyncio.create_task(self._work_forever())
+        self._comparing = asyncio.create_task(self._compare_forever())
+
+    async def _work_forever(self) -> None:
+        """Temporal's worker; one that fails is replaced, for the runs are still there."""
+        pause = SOON
+        while not self._closing:
+            self._worker = self._new_worker()
+            began = self.clock.steady()
+            try:
+                await self._worker.run()
+            except Exception:
+                log.exception("Temporal's worker has failed, beginning again")
+                pause = SOON if self.clock.steady() - began > 60 else min(pause * 2, PATIENCE)
+                await asyncio.sleep(pause)
+
+    def _new_worker(self) -> TemporalWorker:
+        settings = self._temporal
+        worker = TemporalWorker(
             self._client,
             task_queue=self.address.queue,
             workflows=[HostedRun],
-            activities=[activities.step, activities.record],
-            max_cached_workflows=self._temporal.cached_runs,
-            sticky_queue_schedule_to_start_timeout=timedelta(seconds=self._temporal.sticky_seconds),
+            activities=[self._activities.step, self._activities.record],
+            max_cached_workflows=settings.cached_runs,
+            max_concurrent_activities=settings.concurrent_steps,
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.sticky_seconds),
             max_heartbeat_throttle_interval=timedelta(seconds=2),
             default_heartbeat_throttle_interval=timedelta(seconds=2),
-            graceful_shutdown_timeout=timedelta(seconds=0),
+            # Steps are given their time, and then stopped, by `close`.
+            graceful_shutdown_timeout=LONGEST,
         )
-        self._working = asyncio.create_task(self._worker.run())
-        self._comparing = asyncio.create_task(self._compare_forever())
+        # Two seconds by default, whoever the processor works for: on a busy machine the first task
+        # of a run takes that long, for what it imports. It is no setting of theirs (yet).
+        hosting: Any = worker._workflow_worker  # pyright: ignore[reportPrivateUsage]
+        hosting._deadlock_timeout_seconds = self.settings.body_seconds * IDLE_FACTOR
+        return worker
 
     async def close(self, grace: float = 0.0) -> None:
+        self._closing = True
         self._comparing.cancel()
         await asyncio.wait({self._comparing})
-        await self._worker.shutdown()
-        await asyncio.wait({self._working})
+        finishing = asyncio.create_task(self._activities.finish(grace))
+        if self._worker is not None and self._worker.is_running:
+            await self._worker.shutdown()
+        self._working.cancel()
+        await asyncio.wait({self._working, finishing})
+        self._payloads.closed = True
         for task in list(self._starting.values()):
             task.cancel()
         processes.pop(self._place, None)
@@ -92,6 +141,14 @@ class TemporalEngine(Engine):
 
     async def _retire(self) -> None:
         """Nothing is given back: the runs are Temporal's, and other workers go on with them."""
+
+    @property
+    def in_hand(self) -> Collection[str]:
+        return self.mirror.in_hand
+
+    def _taken(self, run_id: str) -> None:
+        for taker in self.takers:
+            taker.add(run_id)
 
     @property
     def me(self) -> Worker:
@@ -109,8 +166,6 @@ class TemporalEngine(Engine):
     # --- starting ---
 
     def _activate(self, claim: Claim, journal: list[Event]) -> None:
-        for taker in self.takers:
-            taker.add(claim.run.id)
         run_id = claim.run.id
         # What was told to an earlier life of it, and lies there still, is for this one.
         self._told = {mail: told for mail, told in self._told.items() if told != run_id}
@@ -124,16 +179,20 @@ class TemporalEngine(Engine):
 
     async def _start(self, claim: Claim, journal: list[Event]) -> None:
         """Start the run's workflow, however long Temporal can't be reached."""
+        pause = SOON
         while True:
             try:
-                if await self._started(claim, journal):
+                if await self._is_there(claim) or await self._started(claim, journal):
                     return
             except RPCError as error:
                 log.error("%s can't be started, trying again: %s", claim.run.id, error)
-            await asyncio.sleep(SOON)
+                pause = min(pause * 2, PATIENCE)
+                if "search attribute" in str(error).lower():
+                    self._indexed = False
+            await asyncio.sleep(pause)
 
     async def _started(self, claim: Claim, journal: list[Event]) -> bool:
-        run = claim.run
+        run, temporal = claim.run, self._temporal
         begin = Begin(
             run.id,
             run.workflow,
@@ -145,10 +204,18 @@ class TemporalEngine(Engine):
             run.deadline,
             secrets.token_urlsafe(32),
             as_rows(journal),
+            history_events=temporal.history_events,
+            history_megabytes=temporal.history_megabytes,
+            indexed=self._indexed and temporal.encryption_key is None,
         )
-        memo = {"holdfast": {"fence": claim.fence, "version": run.version}}
+        memo: dict[str, Any] = {"holdfast": {"fence": claim.fence, "version": run.version}}
         if run.key is not None:
-            memo["key"] = run.key  # pyright: ignore[reportArgumentType]
+            memo["key"] = run.key
+        attributes = attributes_in(journal)
+        if attributes:
+            memo["attributes"] = attributes
+        private = temporal.encryption_key is not None
+        found_by = of_run(run, journal[0], private=private) if self._indexed else None
         try:
             await self._client.start_workflow(
                 run.workflow,
@@ -156,53 +223,60 @@ class TemporalEngine(Engine):
                 id=run.id,
                 task_queue=self.address.queue,
                 memo=memo,
-                static_summary=run.workflow,
+                search_attributes=found_by,
+                static_summary=run.workflow if run.key is None else f"{run.workflow} {run.key}",
             )
         except WorkflowAlreadyStartedError:
-            return await self._is_there(claim)
+            return False  # by another worker, or an earlier life of it is about to end
         return True
 
     async def _is_there(self, claim: Claim) -> bool:
-        """Whether the workflow that is there is this life of the run's, not one about to end."""
-        handle = self._client.get_workflow_handle(claim.run.id)
-        found = await handle.describe()
-        if found.status != WorkflowExecutionStatus.RUNNING:
-            return False
-        return (await found.memo()).get("holdfast", {}).get("fence") == claim.fence
+        """Whether this life of the run's was started, by whomever, and even if it has ended."""
+        found = await self._found(claim.run.id)
+        return found is not None and found.fence == claim.fence
+
+    async def _found(self, run_id: str) -> _Found | None:
+        """What Temporal knows of a run: its last life."""
+        try:
+            found = await self._client.get_workflow_handle(run_id).describe()
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        fence = (await found.memo()).get("holdfast", {}).get("fence")
+        return _Found(fence, found.status == WorkflowExecutionStatus.RUNNING)
 
     # --- what Temporal says of them ---
 
     async def _compare_forever(self) -> None:
         """At first, for what a worker has left that died, and then now and again."""
+        first = True
         while True:
             try:
                 for claim in await self.store.held(self._id):
                     if claim.run.id not in self._starting:
-                        await self._compare(claim)
-            except (RPCError, StoreError) as error:
+                        await self._compare(claim, heal=first)
+                first = False
+            except (RPCError, WorkflowQueryFailedError, StoreError) as error:
                 log.error("the runs on Temporal can't be looked at, trying again: %s", error)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _compare(self, claim: Claim) -> None:
+    async def _compare(self, claim: Claim, *, heal: bool) -> None:
         """Start a run whose worker died before it had; end one that Temporal has ended."""
         run_id = claim.run.id
-        try:
-            found = await self._client.get_workflow_handle(run_id).describe()
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            fence, is_open = None, False
-        else:
-            fence = (await found.memo()).get("holdfast", {}).get("fence")
-            is_open = found.status == WorkflowExecutionStatus.RUNNING
+        found = await self._found(run_id)
         run = await self.store.get(run_id)  # asked last: a run ends in the store first
-        if is_open or run is None or run.owner != self._id or run_id in self._starting:
+        if run is None or run.owner != self._id or run_id in self._starting:
             return
-        if fence != claim.fence:
+        if found is None or found.fence != claim.fence:
             self._activate(claim, await self.store.load(run_id))
             return
+        if found.is_open and not heal:
+            return
+        last = await self.mirror.heal(run_id, claim.fence)
+        if found.is_open or last.type in LEAVES:
+            return
         log.warning("%s was ended by Temporal's means", run_id)
-        last = await self.store.last_event(run_id)
         facts = json.dumps({**TERMINATED, "at_once": True})
         at = max(self.clock.now(), last.at)
         ended = Event(run_id, last.seq + 1, RUN_CANCELLED, "", at, facts)
@@ -212,11 +286,25 @@ class TemporalEngine(Engine):
 
     async def _fetch_mail(self) -> None:
         lying: set[int] = set()
-        for mail in await self.store.mail(self._id):
-            lying.add(mail.id)
-            if mail.id not in self._told and mail.run_id not in self._starting:
-                await self._tell(mail)
+        try:
+            for mail in await self.store.mail(self._id):
+                lying.add(mail.id)
+                if mail.id not in self._told and mail.run_id not in self._starting:
+                    await self._pass_on(mail)
+        except HoldfastError:
+            self._mail = True  # nobody tells us of this mail again
+            raise
         self._told = {mail: told for mail, told in self._told.items() if mail in lying}
+        self._seen = {mail: seen for mail, seen in self._seen.items() if mail in lying}
+
+    async def _pass_on(self, mail: Mail) -> None:
+        """At once if the run is carried on here; else its own worker does it, if it is alive."""
+        if mail.run_id not in self.mirror.in_hand:
+            now = self.clock.steady()
+            if now < self._seen.setdefault(mail.id, now) + OTHERS_FIRST:
+                self.clock.call_after(OTHERS_FIRST, self.look_for_mail)
+                return
+        await self._tell(mail)
 
     async def _tell(self, mail: Mail) -> None:
         handle = self._client.get_workflow_handle(mail.run_id)

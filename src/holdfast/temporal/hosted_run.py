@@ -22,10 +22,10 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from holdfast.clock import Timer
-from holdfast.errors import CrashLoop, HoldfastError, RunError, UnknownWorkflow
+from holdfast.errors import HoldfastError, RunError, UnknownWorkflow
 from holdfast.records import (
     ATTRIBUTES_SET,
     CHILD_DROPPED,
@@ -64,6 +64,7 @@ from holdfast.temporal.messages import (
     from_rows,
 )
 from holdfast.temporal.mirror import Nowhere, Sink
+from holdfast.temporal.search_attributes import ATTRIBUTES, attribute_words, attributes_in
 from holdfast.temporal.temporal_settings import TemporalSettings
 
 RECORD = "holdfast.record"
@@ -73,6 +74,8 @@ SEEN_BY_OTHERS = frozenset(
 )
 """Events that something outside waits for, or that are answered by mail."""
 LONGEST = timedelta(days=3650)
+HOLD_AT = 4.0
+"""So many times too full, a history takes nothing more until no step is under way."""
 CANCELLED_BY_TEMPORAL = -1
 """The id of the mail that stands for a cancellation by Temporal's own means."""
 
@@ -117,6 +120,11 @@ class HostedRun:
         """The run's events from behind a place on."""
         return [] if self._host is None else as_rows(self._host.journal[after:])
 
+    @workflow.query(name="place")
+    def place(self) -> Recorded:
+        """How far the run has come."""
+        return Recorded("", 0, 0) if self._host is None else self._host.place
+
     @workflow.run
     async def run(self, args: Sequence[RawValue]) -> Any:
         begin: Begin = workflow.payload_converter().from_payload(args[0].payload, Begin)
@@ -128,22 +136,24 @@ class HostedRun:
         self._letters[:0] = begin.letters
         host = self._host = WorkflowHost(begin, self._letters)
         host.begin()
-        await self._ended(host)
+        await self._through(host, host.done)
+        await self._through(host, host.record())
         if host.continues:
             workflow.continue_as_new(args=[host.successor()])
-        await host.record()
         return _outcome(host.journal[-1])
 
-    async def _ended(self, host: WorkflowHost) -> None:
-        while not host.done.done():
+    async def _through(self, host: WorkflowHost, end: asyncio.Future[None]) -> None:
+        """Wait for something; a cancellation meanwhile is the run's to deal with."""
+        while not end.done():
             try:
-                await asyncio.shield(host.done)
+                await asyncio.shield(end)
             except asyncio.CancelledError:
                 if workflow.cancellation_reason() is None:  # evicted: nothing may follow
                     host.evicted()
                     raise
                 self._letters.append(Letter(CANCELLED_BY_TEMPORAL, "cancel"))
                 host.read_soon()
+        end.result()
 
 
 def _outcome(last: Event) -> Any:
@@ -218,6 +228,9 @@ class WorkflowHost:
         self._tokens = 0
         self._noted_at = 0
         self._recording = False
+        self._held: list[Append] = []
+        """What the body is not told any more, because a new history begins with it."""
+        self._attributes = attributes_in(self.journal)
 
     @property
     def place(self) -> Recorded:
@@ -254,24 +267,53 @@ class WorkflowHost:
         self.process.sink.note(append.run_id, append.fence, append.events)
         for event in append.events:
             if event.type == ATTRIBUTES_SET:
-                workflow.upsert_memo({"attributes": json.loads(event.value or b"{}")})
+                self._show_attributes(json.loads(event.value or b"{}"))
         if any(event.type in SEEN_BY_OTHERS for event in append.events):
             self._record_soon()
-        if length >= self.process.temporal.history_events and self._may_continue(append):
-            self.continues = True
-            self._loop.call_soon(self._run.abandon)
+        self._loop.call_soon(self._tell, append)
+
+    def _tell(self, append: Append) -> None:
+        """What is recorded is handed to the run, unless a new history is to begin with it."""
+        if self.done.done():
             return
-        self._loop.call_soon(self._told, append)
-
-    def _may_continue(self, append: Append) -> bool:
-        """Whether this is a place where the journal says all: something has come to an end, the
-        body has not heard of it yet, and nothing else is under way."""
-        completed = append.events[-1].type in COMPLETIONS
-        return completed and self._run.between_events and not self._letters
-
-    def _told(self, append: Append) -> None:
         keep_generators()
-        append.settle(None, None)
+        holding = bool(self._held)
+        self._held.append(append)
+        if not self._run.is_steered and (holding or self._is_full(append)):
+            if not self._run.is_busy:  # the journal says all
+                self.continues = True
+                self._run.abandon()
+        else:
+            self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for append in held:
+            append.settle(None, None)
+
+    def _is_full(self, append: Append) -> bool:
+        """Whether the history is so long that a new one is to begin where this comes to an end."""
+        fill = self._fill
+        limit = HOLD_AT if self._run.is_busy else 1
+        return fill >= limit and append.events[-1].type in COMPLETIONS
+
+    @property
+    def _fill(self) -> float:
+        """How full the history is, by the settings that the run has begun with."""
+        info, begin = workflow.info(), self._begin
+        events, megabytes = begin.history_events, begin.history_megabytes
+        by_size = info.get_current_history_size() / (megabytes * 1e6)
+        return max(info.get_current_history_length() / events, by_size)
+
+    def _show_attributes(self, changed: dict[str, Any]) -> None:
+        """In Temporal's own words, for whoever looks for the run there."""
+        self._attributes = {
+            k: v for k, v in {**self._attributes, **changed}.items() if v is not None
+        }
+        workflow.upsert_memo({"attributes": self._attributes})
+        if self._begin.indexed:
+            words = attribute_words(self._attributes)
+            workflow.upsert_search_attributes([ATTRIBUTES.value_set(words)])  # pyright: ignore[reportUnknownMemberType]
 
     def _record_soon(self) -> None:
         if not self._recording:
@@ -291,9 +333,9 @@ class WorkflowHost:
             retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10)),
         )
 
-    async def record(self) -> None:
+    def record(self) -> workflow.ActivityHandle[None]:
         """Have the store know the whole journal."""
-        await self._start_record()
+        return self._start_record()
 
     def successor(self) -> Begin:
         """The run from here on, for a new history."""
@@ -310,6 +352,9 @@ class WorkflowHost:
             hashlib.blake2b(begin.secret.encode(), digest_size=32).hexdigest(),
             as_rows(self.journal),
             list(self._letters),
+            self.process.temporal.history_events,
+            self.process.temporal.history_megabytes,
+            begin.indexed,
         )
 
     # --- mail ---
@@ -329,6 +374,8 @@ class WorkflowHost:
                 self._refuse(mail)
             elif not self._run.has_seen(mail):
                 self._letters.append(letter)
+        if self._held and self._run.is_steered:
+            self._release()
 
     def _refuse(self, mail: Mail) -> None:
         if mail.id != CANCELLED_BY_TEMPORAL:
@@ -439,11 +486,10 @@ class ActivityStep:
             summary=label,
             start_to_close_timeout=LONGEST,  # its own limits are kept where it is carried out
             heartbeat_timeout=timedelta(seconds=host.process.temporal.heartbeat_seconds),
-            # What the step raises is not tried again by Temporal, only what dies with its worker.
+            # What the step raises is not tried again by Temporal, only what dies with its worker;
+            # how often that may be is counted by whoever begins it again.
             retry_policy=RetryPolicy(
-                initial_interval=timedelta(seconds=1),
-                backoff_coefficient=1.0,
-                maximum_attempts=host.settings.crash_limit,
+                initial_interval=timedelta(seconds=1), backoff_coefficient=1.0
             ),
         )
         self._activity.add_done_callback(self._ended)
@@ -486,14 +532,6 @@ class ActivityStep:
         cause = error.cause if isinstance(error, ActivityError) else error
         if isinstance(cause, ApplicationError) and cause.details:
             self._raised(cause.details[0])
-        elif isinstance(cause, TimeoutError):
-            self._failed(
-                CrashLoop(
-                    f"{self._host.settings.crash_limit} workers in a row died while they had "
-                    f"{self.command.name} in hand",
-                    hint="find out what kills them (memory? a native crash?), then retry the run",
-                )
-            )
         else:
             self._failed(RunError(f"{self.command.name} could not be carried out: {cause}"))
 

@@ -102,6 +102,11 @@ class Begin:
     journal: list[Row]
     letters: list[Letter] = field(default_factory=list[Letter])
     """Mail that it has not looked at yet."""
+    history_events: int = 8000
+    history_megabytes: float = 8.0
+    """When to go on with a new history. Told to the run, for every replay must decide the same."""
+    indexed: bool = False
+    """Whether the server knows our search attributes."""
 
     def run(self) -> Run:
         return Run(

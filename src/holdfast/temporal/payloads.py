@@ -1,33 +1,53 @@
-"""How what Temporal is given is written: plain JSON, or encrypted.
+"""How what Temporal is given is written: plain JSON or encrypted, and the large ones elsewhere.
 
 Arguments, results, events and errors pass through Temporal's server and stay in its histories.
 With a key nobody can read them there: AES-256-GCM, a nonce of its own for every payload.
+
+Temporal refuses payloads over 2 MB, and messages over 4 MB. So what is large is kept in the store,
+beside the run's journal and as long as it, and Temporal is given its name. With a key it is
+encrypted there too.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import dataclasses
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from temporalio.api.common.v1 import Payload
-from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    ExternalStorage,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
+)
 from temporalio.converter import PayloadCodec as Codec
 
 from holdfast.errors import ConfigError, StoreError
+from holdfast.store.base import Store
+
+log = logging.getLogger("holdfast")
+T = TypeVar("T")
 
 ENCODING = b"binary/encrypted"
 NONCE = 12
 
 
-def converter(encryption_key: str | None) -> DataConverter:
-    """How to write payloads: encrypted if there is a key."""
+def converter(encryption_key: str | None, large: ExternalStorage | None = None) -> DataConverter:
+    """How to write payloads: encrypted if there is a key, and large ones where `large` says."""
+    plain = dataclasses.replace(DataConverter.default, external_storage=large)
     if encryption_key is None:
-        return DataConverter.default
+        return plain
     try:
         key = base64.b64decode(encryption_key, validate=True)
     except binascii.Error as error:
@@ -35,7 +55,7 @@ def converter(encryption_key: str | None) -> DataConverter:
     if len(key) != 32:
         raise _bad_key(f"it has {len(key)} bytes")
     return dataclasses.replace(
-        DataConverter.default,
+        plain,
         payload_codec=EncryptionCodec(key),
         # Messages and stack traces of failures are not payloads unless one asks for it.
         failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
@@ -79,3 +99,52 @@ class EncryptionCodec(Codec):
                 "a payload from Temporal can't be decrypted",
                 hint="it was written with another temporal.encryption_key",
             ) from None
+
+
+class StoredPayloads(StorageDriver):
+    """Keeps large payloads in the store, with the run that they are of."""
+
+    def __init__(self, store: Store, pause: float) -> None:
+        """`pause`: seconds between two tries while the store can't be used."""
+        self._store, self._pause = store, pause
+        self.closed = False
+
+    def name(self) -> str:
+        """By which histories name it: never to be changed."""
+        return "holdfast-store"
+
+    async def store(
+        self, context: StorageDriverStoreContext, payloads: Sequence[Payload]
+    ) -> list[StorageDriverClaim]:
+        """Keep payloads, and say how they are had again."""
+        run_id = (context.target.id if context.target is not None else None) or ""
+        claims: list[StorageDriverClaim] = []
+        for payload in payloads:
+            data = payload.SerializeToString()
+            name = await self._persist(lambda data=data: self._store.keep_blob(run_id, data))
+            claims.append(StorageDriverClaim({"run": run_id, "name": name}))
+        return claims
+
+    async def retrieve(
+        self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
+    ) -> list[Payload]:
+        """What was kept."""
+        found: list[Payload] = []
+        for claim in claims:
+            run_id, name = claim.claim_data["run"], claim.claim_data["name"]
+            data = await self._persist(
+                lambda run_id=run_id, name=name: self._store.blob(run_id, name)
+            )
+            found.append(Payload.FromString(data))
+        return found
+
+    async def _persist(self, action: Callable[[], Awaitable[T]]) -> T:
+        """As long as the store can't be used: what a finished step has brought must not be lost."""
+        while True:
+            try:
+                return await action()
+            except StoreError as error:
+                if self.closed:
+                    raise
+                log.error("a payload waits for the store, trying again: %s", error)
+                await asyncio.sleep(self._pause)

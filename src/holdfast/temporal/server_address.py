@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
+from temporalio.converter import ExternalStorage, StorageDriver
 from temporalio.service import RPCError, TLSConfig
 
 from holdfast import config
@@ -71,19 +73,33 @@ def configured() -> TemporalSettings:
     return config.section("temporal", TemporalSettings)
 
 
-async def connect(address: ServerAddress, settings: TemporalSettings) -> Client:
-    """A client of the server; raises StoreError if it can't be reached."""
+async def connect(
+    address: ServerAddress, settings: TemporalSettings, payloads: StorageDriver | None = None
+) -> Client:
+    """A client of the server; raises StoreError if it can't be reached.
+
+    `payloads`: where large ones are kept.
+    """
+    large = None
+    if payloads is not None:
+        limit = settings.payload_kilobytes * 1024
+        large = ExternalStorage([payloads], payload_size_threshold=limit)
     try:
-        return await Client.connect(
+        client = await Client.connect(
             address.host,
             namespace=address.namespace,
             api_key=settings.api_key,
             tls=_tls(settings),
-            data_converter=converter(settings.encryption_key),
+            data_converter=converter(settings.encryption_key, large),
         )
+        # Asked for now: else it is the first run that finds out.
+        asked = DescribeNamespaceRequest(namespace=address.namespace)
+        await client.workflow_service.describe_namespace(asked)
+        return client
     except (RPCError, RuntimeError, OSError) as error:
         raise StoreError(
-            f"the Temporal server at {address.host} can't be reached: {error}",
+            f"the namespace {address.namespace} of the Temporal server at {address.host} can't be "
+            f"reached: {error}",
             hint="is it up, and are TLS and the API key as it wants them? See [temporal]",
         ) from error
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import sys
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from temporalio import activity
@@ -17,7 +19,7 @@ from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from holdfast.errors import NotFound, RunError
+from holdfast.errors import CrashLoop, NotFound, RunError, StoreError
 from holdfast.records import RUN_STARTED, ErrorInfo, Event
 from holdfast.runtime import failures
 from holdfast.runtime.commands import StepCall
@@ -39,38 +41,95 @@ if TYPE_CHECKING:
     from holdfast.runtime.engine import Engine
     from holdfast.temporal.mirror import Mirror
 
+log = logging.getLogger("holdfast")
+
+STOPPED = "WorkerStopped"
+"""The type of the failure of an attempt whose worker was stopped, not killed."""
+
 
 class Activities:
     """What this process carries out for its runs."""
 
-    def __init__(self, engine: Engine, client: Client, mirror: Mirror, process: Process) -> None:
-        self._engine, self._client, self._mirror = engine, client, mirror
+    def __init__(
+        self, engine: Engine, owner: str, client: Client, mirror: Mirror, process: Process
+    ) -> None:
+        """`owner`: who has runs in the store that are carried out on this task queue."""
+        self._engine, self._owner, self._client, self._mirror = engine, owner, client, mirror
         self._process = process
+        self._under_way: dict[asyncio.Task[Any], Attempt | None] = {}
+        self._stopped = False
 
     @activity.defn(dynamic=True)
     async def step(self, args: Sequence[RawValue]) -> str:
         """An attempt of a step: its result, as JSON."""
         given: StepInput = activity.payload_converter().from_payload(args[0].payload, StepInput)
         self._mirror.accepted(given.run_id, given.fence, given.seq)
-        step = self._process.steps.get((given.run_id, given.key)) or await self._find(given)
-        attempt = Attempt(self._engine, self._client, given, step)
-        beating = asyncio.create_task(self._beat())
+        me = asyncio.current_task()
+        assert me is not None
+        self._under_way[me] = None
+        stops = _stops()
+        beating = asyncio.create_task(self._beat(stops))
         try:
+            self._check_deaths(given, stops)
+            await self._check_owner(given)
+            step = self._process.steps.get((given.run_id, given.key)) or await self._find(given)
+            attempt = self._under_way[me] = Attempt(self._engine, self._client, given, step)
+            if self._stopped:
+                attempt.interrupt()
             return await attempt.outcome()
+        except ApplicationError as error:
+            if error.type == STOPPED:
+                activity.heartbeat(stops + 1)
+            raise
         finally:
             beating.cancel()
+            del self._under_way[me]
+
+    async def finish(self, grace: float) -> None:
+        """Let the steps under way finish for so long; what has not is begun again elsewhere."""
+        if self._under_way and grace > 0:
+            await asyncio.wait(set(self._under_way), timeout=grace)
+        self._stopped = True
+        for attempt in list(self._under_way.values()):
+            if attempt is not None:
+                attempt.interrupt()
 
     @activity.defn(name=RECORD)
     async def record(self, told: Recorded) -> None:
         """Have the store know a run's journal up to a place."""
         await self._mirror.record(told)
 
-    async def _beat(self) -> None:
+    async def _beat(self, stops: int) -> None:
         """Tell Temporal that this worker is alive, and hear whether the step is cancelled."""
         pause = min(self._process.temporal.heartbeat_seconds / 3, 2.0)
         while True:
-            activity.heartbeat()
+            activity.heartbeat(stops)
             await asyncio.sleep(pause)
+
+    def _check_deaths(self, given: StepInput, stops: int) -> None:
+        """Temporal begins an attempt again for as long as workers die with it; we do not."""
+        limit = self._engine.settings.crash_limit
+        if activity.info().attempt - 1 - stops >= limit:
+            error = CrashLoop(
+                f"{limit} workers in a row died while they had {given.step} in hand",
+                hint="find out what kills them (memory? a native crash?), then retry the run",
+            )
+            raise _failure(failures.describe(error), None)
+
+    async def _check_owner(self, given: StepInput) -> None:
+        """Nothing is begun for a run that has ended, or is no longer here, by the store."""
+        while True:
+            try:
+                run = await self._engine.store.get(given.run_id)
+                break
+            except StoreError as error:
+                if self._stopped:
+                    raise
+                log.error("%s waits for the store: %s", given.step, error)
+                await asyncio.sleep(self._engine.settings.store_retry_seconds)
+        if run is None or run.owner != self._owner:
+            error = RunError(f"{given.run_id} has ended or is no longer on {self._owner}")
+            raise _failure(failures.describe(error), None)
 
     async def _find(self, given: StepInput) -> Step[..., Any]:
         found = _defined(given)
@@ -127,6 +186,23 @@ def _plain_step(function: Callable[..., Any], name: str) -> Step[..., Any]:
     return Step[..., Any](function, name=name, retries=0)
 
 
+def _failure(error: ErrorInfo, delay: float | None) -> ApplicationError:
+    """What the workflow is told: the error, and when the next attempt is due, if ever."""
+    return ApplicationError(
+        error.message,
+        {"error": error.as_json(), "delay": delay},
+        type=error.type,
+        non_retryable=True,
+        category=ApplicationErrorCategory.BENIGN,  # ours to deal with: no warning in the log
+    )
+
+
+def _stops() -> int:
+    """How often this attempt was begun and given up because its worker was stopped."""
+    details: Any = activity.info().heartbeat_details
+    return int(details[0]) if details else 0
+
+
 class Attempt:
     """One attempt, for a run that is elsewhere: the `StepOwner` of its work."""
 
@@ -164,7 +240,8 @@ class Attempt:
         return _Never()  # the next attempt is another activity
 
     def step_completed(self, command: StepCall, value: bytes) -> None:
-        self._outcome.set_result(value.decode())
+        if not self._outcome.done():
+            self._outcome.set_result(value.decode())
 
     def step_failed(self, command: StepCall, error: ErrorInfo, attempts: int) -> None:
         self._fail(error, None)
@@ -174,22 +251,25 @@ class Attempt:
     ) -> None:
         self._fail(error, max(next_at - self._engine.clock.now(), 0.0))
 
+    def interrupt(self) -> None:
+        """This worker stops: another begins the attempt again."""
+        if not self._outcome.done():
+            stopped = ApplicationError(
+                "its worker was stopped",
+                type=STOPPED,
+                next_retry_delay=timedelta(milliseconds=10),
+                category=ApplicationErrorCategory.BENIGN,
+            )
+            self._outcome.set_exception(stopped)
+
     def _fail(self, error: ErrorInfo, delay: float | None) -> None:
-        facts = {"error": error.as_json(), "delay": delay}
-        failed = ApplicationError(
-            error.message,
-            facts,
-            type=error.type,
-            non_retryable=True,
-            category=ApplicationErrorCategory.BENIGN,  # ours to deal with: no warning in the log
-        )
-        self._outcome.set_exception(failed)
+        if not self._outcome.done():
+            self._outcome.set_exception(_failure(error, delay))
 
     def broken(self, problem: BaseException) -> None:
         error = RunError(f"the worker failed while it carried out {self._given.step}")
         error.__cause__ = problem
-        if not self._outcome.done():
-            self._fail(failures.describe(error), None)
+        self._fail(failures.describe(error), None)
 
     async def write_chunk(self, stream: str, data: bytes, step: str, attempt: int) -> None:
         now = self._engine.clock.now()

@@ -29,5 +29,15 @@ class TemporalSettings:
     heartbeat_seconds: float = 15.0
     """A step whose worker was not heard of for so long is begun again by another."""
     history_events: int = 8000
-    """At so many events of Temporal's, a run goes on with a new history. (Temporal ends a
-    workflow at 51,200.)"""
+    """At so many events of Temporal's, a run goes on with a new history as soon as no step is
+    under way; at four times as many nothing more is begun until then. (Temporal ends a workflow
+    at 51,200.)"""
+    history_megabytes: float = 8.0
+    """The same for the size of the history. (Temporal ends a workflow at 50 MB.)"""
+    payload_kilobytes: int = 64
+    """Larger payloads are kept in the store, and Temporal is given their names."""
+    concurrent_steps: int = 1000
+    """Steps that one worker carries out at once."""
+    search_attributes: bool = True
+    """Whether runs can be searched for by key, version, parent and attributes on Temporal. They
+    are registered there if need be. With an encryption key, key and attributes are left out."""

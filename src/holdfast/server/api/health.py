@@ -56,7 +56,7 @@ async def health(engine: TheEngine) -> Response:
             "store": engine.store.name,
             "log": end,
             "works": engine.works,
-            "runs_in_memory": len(engine.runs),
+            "runs_in_memory": len(engine.in_hand),
             "workers": [
                 {"id": worker.id, "pid": worker.pid, "host": worker.host, "runs": worker.runs}
                 for worker in workers

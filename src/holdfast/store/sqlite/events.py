@@ -43,12 +43,32 @@ def row(tx: Transaction, event: Event) -> EventRow:
     run_id, seq, type, key, at, meta, value, _ = event
     blob = None
     if value is not None and len(value) > INLINE_BYTES:
-        blob = hashlib.blake2b(value, digest_size=16).hexdigest()
-        tx.execute(
-            "INSERT INTO blobs VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (run_id, blob, value)
-        )
+        blob = keep_blob(tx, run_id, value)
         value = None
     return (run_id, seq, type, key, at, meta, value, blob, event_hash(event))
+
+
+def keep_blob(tx: Transaction, run_id: str, data: bytes) -> str:
+    """Put bytes beside the journal of a run; the name of what was put."""
+    name = _blob_name(data)
+    tx.execute("INSERT INTO blobs VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (run_id, name, data))
+    return name
+
+
+def blob(connection: Connection, run_id: str, name: str) -> bytes:
+    """What was put beside the journal of a run, checked against its name."""
+    query = "SELECT data FROM blobs WHERE run_id = ? AND hash = ?"
+    found = connection.execute(query, (run_id, name)).fetchone()
+    if found is None:
+        raise NotFound(f"there is no payload {name} of {run_id}")
+    data = bytes(found[0])
+    if _blob_name(data) != name:
+        raise CorruptEvent(f"payload {name} of {run_id} is damaged", hint=RESTORE)
+    return data
+
+
+def _blob_name(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def read(connection: Connection, sql: str, parameters: tuple[str | int, ...]) -> list[Event]:

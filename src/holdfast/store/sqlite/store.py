@@ -150,6 +150,12 @@ class SqlStore:
     async def last_event(self, run_id: str) -> Event:
         return await self._read(lambda c: events.last_event(c, run_id))
 
+    async def keep_blob(self, run_id: str, data: bytes) -> str:
+        return await self._write(Own((run_id,), lambda tx: events.keep_blob(tx, run_id, data)))
+
+    async def blob(self, run_id: str, name: str) -> bytes:
+        return await self._read(lambda c: events.blob(c, run_id, name))
+
     # --- ownership ---
 
     async def create(self, new: NewRun, worker: Worker | None) -> Created:
