@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from holdfast import (
+    Failure,
     FatalError,
     RetryableError,
     RunFailed,
@@ -25,6 +26,7 @@ from holdfast import (
     step_context,
     uuid4,
     wait_for_event,
+    wait_for_update,
     workflow,
     write_stream,
 )
@@ -234,3 +236,79 @@ async def pauses(name: str) -> int:
 async def one_order_at_a_time(name: str) -> str:
     await wait_for_event(name, timeout="5m")
     return name
+
+
+@workflow
+async def takes_updates() -> list[Any]:
+    items: list[Any] = []
+    while len(items) < 2:
+        update = await wait_for_update("add", timeout="5m")
+        if update.payload is None:
+            update.reject("there is nothing in it")
+            continue
+        items.append(await add(update.payload, 0))
+        update.reply(len(items))
+    return items
+
+
+@workflow(on="engine.order", key="id")
+async def starts_by_event(order: dict[str, Any]) -> int:
+    return await add(order["id"], 1)
+
+
+@workflow
+async def told_of_failure(failure: Failure) -> str:
+    return await shout(f"{failure.workflow}: {failure.error_message}")
+
+
+@workflow(on_failure=told_of_failure)
+async def has_a_handler() -> None:
+    await hopeless("handled")
+
+
+@step
+async def repeat(text: str, times: int) -> str:
+    return text * times
+
+
+@workflow
+async def carries_much(text: str) -> int:
+    large = await repeat(text, 3)
+    both = await asyncio.gather(repeat(large, 1), repeat(large, 1))
+    told = await wait_for_event("much", timeout="5m")
+    return len(large) + sum(map(len, both)) + len(told.payload)
+
+
+@workflow
+async def sleeps_after_a_step() -> None:
+    await add(1, 1)
+    await sleep("1d")
+
+
+@workflow
+async def goes_on(rounds: int) -> int:
+    set_attributes(round=0)
+    total = 0
+    waiting = asyncio.ensure_future(wait_for_event("goes on", timeout="5m"))
+    for i in range(rounds):
+        set_attributes(round=i)
+        total += sum(await asyncio.gather(add(i, 0), add(0, i)))
+    await waiting
+    return total
+
+
+@workflow
+async def holds_on(rounds: int, name: str) -> int:
+    """One step is under way all the time, while others come and go."""
+    slow = asyncio.ensure_future(until_told(name))
+    total = 0
+    for i in range(rounds):
+        total += await add(i, 0)
+    return total + await slow
+
+
+@step
+async def until_told(name: str) -> int:
+    while not DONE[name]:
+        await asyncio.sleep(0.05)
+    return 1000

@@ -12,6 +12,7 @@ id, and a run looks at each piece of mail once.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import secrets
@@ -46,6 +47,8 @@ ENDLESS = 1e10
 SOON = 0.2
 PATIENCE = 10.0
 """The longest pause between two tries."""
+LAST_WORDS = 15
+"""How often to wait for the end of an earlier life of a run."""
 OTHERS_FIRST = 1.0
 """How long mail of a run that another worker carries on is left to that worker."""
 LOOK_SECONDS = 60.0
@@ -57,6 +60,8 @@ class _Found(NamedTuple):
 
     fence: int | None
     is_open: bool
+    life: str
+    """Temporal's own id of it."""
 
 
 class TemporalEngine(Engine):
@@ -180,9 +185,14 @@ class TemporalEngine(Engine):
     async def _start(self, claim: Claim, journal: list[Event]) -> None:
         """Start the run's workflow, however long Temporal can't be reached."""
         pause = SOON
-        while True:
+        for attempt in itertools.count():
             try:
-                if await self._is_there(claim) or await self._started(claim, journal):
+                found = await self._found(claim.run.id)
+                if found is not None and found.fence == claim.fence:
+                    return  # by whomever, and even if it has ended
+                if found is not None and found.is_open and attempt >= LAST_WORDS:
+                    await self._end_earlier_life(claim, found)
+                if await self._started(claim, journal):
                     return
             except RPCError as error:
                 log.error("%s can't be started, trying again: %s", claim.run.id, error)
@@ -230,10 +240,12 @@ class TemporalEngine(Engine):
             return False  # by another worker, or an earlier life of it is about to end
         return True
 
-    async def _is_there(self, claim: Claim) -> bool:
-        """Whether this life of the run's was started, by whomever, and even if it has ended."""
-        found = await self._found(claim.run.id)
-        return found is not None and found.fence == claim.fence
+    async def _end_earlier_life(self, claim: Claim, found: _Found) -> None:
+        """It has said its last word, or the run could not have been claimed, but it does not end:
+        the code that it began with is gone, say."""
+        log.warning("an earlier life of %s does not end by itself", claim.run.id)
+        handle = self._client.get_workflow_handle(claim.run.id, run_id=found.life)
+        await handle.terminate(reason="the run went on, by what the store says")
 
     async def _found(self, run_id: str) -> _Found | None:
         """What Temporal knows of a run: its last life."""
@@ -244,7 +256,7 @@ class TemporalEngine(Engine):
                 return None
             raise
         fence = (await found.memo()).get("holdfast", {}).get("fence")
-        return _Found(fence, found.status == WorkflowExecutionStatus.RUNNING)
+        return _Found(fence, found.status == WorkflowExecutionStatus.RUNNING, found.run_id)
 
     # --- what Temporal says of them ---
 

@@ -205,6 +205,23 @@ class JournalConformance(Conformance):
         run = await found(store)
         assert run.attributes == {"a": {"deep": [True, None]}, "é": "half ?"}
 
+    async def test_what_is_kept_for_a_run_is_had_by_its_name_until_the_run_is_deleted(
+        self, store: Store
+    ) -> None:
+        claim = await claimed(store)
+        large = bytes(range(256)) * 1000
+        name = await store.keep_blob("run_1", large)
+        assert await store.keep_blob("run_1", large) == name
+        assert await store.keep_blob("run_1", b"other") != name
+        assert await store.blob("run_1", name) == large
+        with pytest.raises(NotFound):
+            await store.blob("run_2", name)
+        await append(store, claim, event(2, RUN_FAILED, error={"type": "E", "message": "m"}))
+        await store.delete("run_1", 3.0)
+        await store.purge()
+        with pytest.raises(NotFound):
+            await store.blob("run_1", name)
+
     async def test_what_is_written_is_there_when_the_store_is_opened_again(
         self, parts: StoreParts
     ) -> None:
