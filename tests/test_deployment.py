@@ -79,10 +79,11 @@ def test_containers_of_the_pod_start_what_there_is_and_are_probed_where_it_liste
 # --- compose ---
 
 
-@pytest.mark.parametrize("file", ["compose.yaml", "compose.postgres.yaml"])
+@pytest.mark.parametrize("file", ["compose.yaml", "compose.postgres.yaml", "compose.temporal.yaml"])
 def test_services_start_what_there_is_from_files_that_are_there(file: str) -> None:
     found = compose(file)
-    ours = {name: each for name, each in found["services"].items() if name != "database"}
+    theirs = {"database", "temporal", "temporal-ui"}
+    ours = {name: each for name, each in found["services"].items() if name not in theirs}
     assert set(ours) == {"server", "worker"}
     for service in ours.values():
         options = parsed(service["command"])
@@ -90,13 +91,23 @@ def test_services_start_what_there_is_from_files_that_are_there(file: str) -> No
         assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
         port = 7420 if options.noun == "serve" else int(options.probes.rpartition(":")[2])
         assert f"127.0.0.1:{port}/" in service["healthcheck"]["test"][-1]
-    mounts = (volume for each in found["services"].values() for volume in each["volumes"])
+    mounts = (volume for each in found["services"].values() for volume in each.get("volumes", []))
     named = {mount.partition(":")[0] for mount in mounts}
     assert {name for name in named if name[0] != "."} == set(found["volumes"])
 
 
-def test_the_services_of_many_machines_share_the_database_that_is_there() -> None:
-    found = compose("compose.postgres.yaml")
+def test_workers_are_on_the_temporal_that_is_there_and_nobody_else() -> None:
+    services = compose("compose.temporal.yaml")["services"]
+    address = urlsplit(services["worker"]["environment"]["HOLDFAST_ENGINE"])
+    assert (address.scheme, address.hostname, address.port) == ("temporal", "temporal", 7233)
+    assert address.hostname in services and address.hostname in services["worker"]["depends_on"]
+    assert "--no-worker" in services["server"]["command"]
+    assert "\ntemporalio==" in (DEPLOY / "requirements.lock").read_text(), "the image has it"
+
+
+@pytest.mark.parametrize("file", ["compose.postgres.yaml", "compose.temporal.yaml"])
+def test_the_services_of_many_machines_share_the_database_that_is_there(file: str) -> None:
+    found = compose(file)
     database = found["services"]["database"]["environment"]
     assert found["services"]["worker"]["deploy"]["replicas"] == 3
     for name in ("server", "worker"):

@@ -309,6 +309,7 @@ async def holds_on(rounds: int, name: str) -> int:
 
 @step
 async def until_told(name: str) -> int:
+    DONE[f"{name} began"] += 1
     while not DONE[name]:
         await asyncio.sleep(0.05)
     return 1000
