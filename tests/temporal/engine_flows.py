@@ -286,7 +286,7 @@ async def sleeps_after_a_step() -> None:
 
 
 @workflow
-async def goes_on(rounds: int) -> int:
+async def outgrows(rounds: int) -> int:
     set_attributes(round=0)
     total = 0
     waiting = asyncio.ensure_future(wait_for_event("goes on", timeout="5m"))

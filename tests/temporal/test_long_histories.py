@@ -29,7 +29,7 @@ async def test_a_run_goes_on_with_a_new_history_between_two_steps(
     monkeypatch.setenv("HOLDFAST_TEMPORAL_CACHED_RUNS", "0")  # every task decides it again
     engine: Any
     async with open_engine(tmp_path / "runs.db", engine=server.url()) as engine:
-        handle = await start(flows.goes_on, 8)
+        handle = await start(flows.outgrows, 8)
         await send_event("goes on")
         assert await handle.result() == 56
         assert await continued_from(engine, handle)
