@@ -99,6 +99,16 @@ tests() {
       whole=0; say "PostgreSQL is not here, and only root can install it; its half of the store tests will be skipped"
     fi
   fi
+  if ! command -v pgbouncer >/dev/null && ! [ -x /usr/sbin/pgbouncer ]; then
+    if may_apt; then
+      say "installing pgbouncer for the tests of stores behind it"
+      apt_install pgbouncer || { whole=0; say "pgbouncer can't be installed here; stores behind it will not be tested"; }
+      # Its package starts one of its own where services are started; the tests have theirs.
+      ! [ -d /run/systemd/system ] || as_root systemctl disable --now pgbouncer >/dev/null 2>&1 || true
+    else
+      whole=0; say "pgbouncer is not here, and only root can install it; stores behind it will not be tested"
+    fi
+  fi
   if ! command -v runsc >/dev/null; then
     if may_apt; then
       say "installing gVisor for its half of the sandbox tests"

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 import durations
 import parts_tested
+import postgres_server
 import usual_backend
 from holdfast.runtime.definitions import registered
 from holdfast.testing import Harness
@@ -94,8 +95,15 @@ def known_workflows() -> Iterator[None]:
     registered().update(before)
 
 
+ON_POSTGRES = os.environ.get("HOLDFAST_TEST_STORE") == "postgres"
+"""Whether every test with a harness has it on a store in PostgreSQL (`make test-postgres`)."""
+
+
 @pytest.fixture(params=[False, True], ids=["in memory", "replayed after every event"])
 async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     """A Holdfast of the test's own; everything must hold also if each event is a recovery."""
-    async with Harness(replay_always=request.param) as opened:
+    store = None
+    if ON_POSTGRES:
+        store = postgres_server.shared().url(postgres_server.emptied_namespace())
+    async with Harness(replay_always=request.param, store=store) as opened:
         yield opened

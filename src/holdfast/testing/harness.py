@@ -15,9 +15,10 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from holdfast import session
+from holdfast.clock import Clock
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UsageError
 from holdfast.ids import new_id
@@ -27,7 +28,9 @@ from holdfast.runtime.definitions import Step, Workflow
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.notifications import Watchers
 from holdfast.runtime.settings import Settings
-from holdfast.store.sqlite.memory import MemoryDatabase, MemoryStore
+from holdfast.store import opener
+from holdfast.store.base import Store
+from holdfast.store.sqlite.memory import MemoryDatabase
 from holdfast.testing.clock import START, VirtualClock
 
 P = ParamSpec("P")
@@ -37,6 +40,40 @@ QUIET_TURNS = 3
 """Turns of the loop with nothing to do that make the engine quiet."""
 
 
+class _HarnessStore(Store, Protocol):
+    """A store that can be killed, and knows whether it has answered everything."""
+
+    @property
+    def process(self) -> str: ...
+
+    @property
+    def quiet(self) -> bool: ...
+
+    async def abandon(self) -> None: ...
+
+
+class _HarnessDatabase(Protocol):
+    """What the stores of a harness share, one after the other."""
+
+    def store(self, process: str, clock: Clock) -> _HarnessStore: ...
+
+    @property
+    def last_moment(self) -> float: ...
+
+    def save(self, file: Path) -> None: ...
+
+    def kill(self, process: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _on_server(name: str) -> _HarnessDatabase:
+    opener.parts(name)  # says what is missing if the driver is
+    from holdfast.testing.harness_server import ServerDatabase  # not everybody has its driver
+
+    return ServerDatabase(name)
+
+
 class Harness:
     """A Holdfast of its own for one test.
 
@@ -44,6 +81,8 @@ class Harness:
     that passes its tests this way is deterministic. `copy_of`: begin with what is in this SQLite
     store (a backup, or what `save` wrote), as if its workers had just been killed; the file itself
     is not changed.
+
+    `store`: the address of a PostgreSQL to keep the runs in, which stay there; none: in memory.
     """
 
     def __init__(
@@ -52,11 +91,16 @@ class Harness:
         replay_always: bool = False,
         settings: Settings | None = None,
         copy_of: Path | None = None,
+        store: str | None = None,
     ) -> None:
         chosen = settings or Settings()
         always = replay_always or chosen.replay_always
         self._settings = replace(chosen, replay_always=always)
-        self._database = MemoryDatabase(copy_of)
+        if copy_of is not None and store is not None:
+            raise UsageError("a harness is in memory, as a copy, or on a server", hint="not both")
+        self._database: _HarnessDatabase = (
+            MemoryDatabase(copy_of) if store is None else _on_server(store)
+        )
         self.clock = VirtualClock(max(START, self._database.last_moment))
         self._failures: dict[str, deque[BaseException]] = {}
         self._fakes: dict[str, Callable[..., Any]] = {}
@@ -84,11 +128,11 @@ class Harness:
         await asyncio.wait({self._skipper})
         session.remove_engine(self.engine)
         await self.engine.close()
-        self._database.connection.close()
+        self._database.close()
 
     async def _open(self) -> None:
         name = new_id("wkr", at=self.clock.now())
-        self._store = MemoryStore(self._database, name, self.clock)
+        self._store = self._database.store(name, self.clock)
         self.engine = _HarnessEngine(
             self._store,
             worker_id=name,
@@ -108,7 +152,7 @@ class Harness:
         quiet = 0
         while quiet < QUIET_TURNS:
             await asyncio.sleep(0)
-            if self.engine.quiet:
+            if self.engine.quiet and self._store.quiet:
                 quiet += 1
             else:
                 quiet = 0
@@ -170,9 +214,10 @@ class Harness:
 
     async def crash(self) -> None:
         """Kill the worker as `kill -9` would, and start another on what is on disk."""
-        self._database.kill(self._store)
+        self._database.kill(self._store.process)
         session.remove_engine(self.engine)
         await self.engine.vanish()
+        await self._store.abandon()
         await self._open()
 
 
@@ -216,7 +261,7 @@ class _HarnessEngine(Engine):
 class _AwaitedWatchers(Watchers):
     """Watchers that know whether a test is waiting for a run to end."""
 
-    def __init__(self, store: MemoryStore, awaited: asyncio.Event) -> None:
+    def __init__(self, store: Store, awaited: asyncio.Event) -> None:
         super().__init__(store)
         self.awaited = awaited
         self._count = 0

@@ -268,7 +268,7 @@ class World:
             self.processes.remove(victim)
             self.dead.append(victim)
             if self.random.random() < 0.5:
-                self.database.kill(victim.store)  # noticed at once, by its socket
+                self.database.kill(victim.store.process)  # noticed at once, by its socket
             elif victim.store in self.database.stores:
                 self.database.stores.remove(victim.store)  # noticed when its lease runs out
             self.spawn()

@@ -51,11 +51,16 @@ class MemoryDatabase:
         with closing(sqlite3.connect(file)) as target:
             self.connection.backup(target)
 
-    def kill(self, store: MemoryStore) -> None:
+    def store(self, process: str, clock: Clock) -> MemoryStore:
+        return MemoryStore(self, process, clock)
+
+    def kill(self, process: str) -> None:
         """As if the store's process were gone: what it had not committed is lost."""
-        if store in self.stores:
-            self.stores.remove(store)
-        self.dead.add(store.process)
+        self.stores[:] = [store for store in self.stores if store.process != process]
+        self.dead.add(process)
+
+    def close(self) -> None:
+        self.connection.close()
 
 
 class MemoryStore(SqliteStore):
@@ -88,6 +93,14 @@ class MemoryStore(SqliteStore):
             writer, self._writer = self._writer, None
             await writer.close()
             self._database.stores.remove(self)
+
+    async def abandon(self) -> None:
+        """After a kill there is nothing to let go of."""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it has answered everything: it does so at once, or by the loop's own timers."""
+        return True
 
     def _tell_others(self) -> None:
         for other in self._database.stores:
