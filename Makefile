@@ -13,7 +13,7 @@ TESTS := $(VENV)/.tests-ready
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
-.PHONY: docs screenshots help demo test test-fast durations test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash chaos gvisor lock clean setup
+.PHONY: docs screenshots help demo test test-fast test-postgres durations test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash chaos gvisor lock clean setup
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ test-fast: $(STAMP) ## the tests that take no time, for while you work
 
 durations: $(TESTS) ## the whole test suite, recording how long each test takes (on a quiet machine)
 	@$(PYTEST) -n 2 --record-durations
+
+test-postgres: $(TESTS) ## every test in virtual time on PostgreSQL instead of in memory
+	@HOLDFAST_TEST_STORE=postgres $(PYTEST) tests/runtime tests/loop tests/agents/test_support.py
 
 test-browser: $(TESTS) ## the tests in a real browser alone
 	@$(PYTEST) tests/browser

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 import durations
 import parts_tested
-import postgres_server
+import postgres_harness
 import usual_backend
 from holdfast.runtime.definitions import registered
 from holdfast.testing import Harness
@@ -95,15 +95,17 @@ def known_workflows() -> Iterator[None]:
     registered().update(before)
 
 
-ON_POSTGRES = os.environ.get("HOLDFAST_TEST_STORE") == "postgres"
-"""Whether every test with a harness has it on a store in PostgreSQL (`make test-postgres`)."""
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    # A module with a harness of its own has chosen already.
+    if "harness" in metafunc.fixturenames and not hasattr(metafunc.module, "harness"):
+        kinds = postgres_harness.kinds(metafunc.function.__name__)
+        metafunc.parametrize("harness", kinds, indirect=True)
 
 
-@pytest.fixture(params=[False, True], ids=["in memory", "replayed after every event"])
+@pytest.fixture
 async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     """A Holdfast of the test's own; everything must hold also if each event is a recovery."""
-    store = None
-    if ON_POSTGRES:
-        store = postgres_server.shared().url(postgres_server.emptied_namespace())
-    async with Harness(replay_always=request.param, store=store) as opened:
+    replayed = request.param in (postgres_harness.REPLAYED, postgres_harness.POSTGRES_REPLAYED)
+    store = postgres_harness.store_for(request.param)
+    async with Harness(replay_always=replayed, store=store) as opened:
         yield opened

@@ -80,4 +80,3 @@ class Pooler:
 
     def log(self) -> str:
         return (self.folder / "pooler.log").read_text()
-

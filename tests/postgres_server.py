@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -93,8 +93,7 @@ class Server:
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
 
     def make(self) -> None:
-        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        self.give(self.folder)
+        self._make_folder()
         self.run("initdb", "-D", str(self.data), "-U", "holdfast", "-A", "trust", "--no-sync")
         self._guard()
 
@@ -123,6 +122,49 @@ class Server:
 
     def stop(self, how: str = "immediate") -> None:
         self.run("pg_ctl", "-D", str(self.data), "-w", "-m", how, "stop")
+
+    def stop_if_running(self) -> None:
+        if (self.data / "postmaster.pid").exists():
+            self.stop()
+
+    def start_if_stopped(self) -> None:
+        if not (self.data / "postmaster.pid").exists():
+            self.start()
+
+    @property
+    def conninfo(self) -> str:
+        return f"host={self.folder} user=holdfast dbname=postgres"
+
+    # --- several servers ---
+
+    def take_over_from(self, stopped: Server) -> None:
+        """Be a copy of a server that was stopped."""
+        self._make_folder()
+        shutil.copytree(stopped.data, self.data)
+        for path in (self.data, *self.data.rglob("*")):
+            self.give(path)
+        self._guard()
+
+    def follow(self, other: Server) -> None:
+        """Be a standby of a server that runs."""
+        self._make_folder()
+        self.run("pg_basebackup", "-d", other.conninfo, "-D", str(self.data), "-R", "--no-sync",
+                 "--checkpoint=fast")  # fmt: skip
+        self._guard()
+        self.start()
+
+    def promote(self) -> None:
+        self.run("pg_ctl", "-D", str(self.data), "-w", "promote")
+
+    def _make_folder(self) -> None:
+        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self.give(self.folder)
+
+
+def either(one: Server, other: Server, namespace: str) -> str:
+    """The address of whichever of two servers takes writes."""
+    hosts = f"{one.folder},{other.folder}"
+    return f"postgresql:///postgres?host={hosts}&user=holdfast&namespace={namespace}"
 
 
 def as_user() -> list[str]:
@@ -177,7 +219,7 @@ class _Shared:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Generator[None]:
     """Alone with the folder for a moment: its users hold a lock for as long as they use it."""
     file = os.open(folder.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:

@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+import postgres_harness
 import postgres_server
 from holdfast.errors import SchemaTooNew, StoreError, UsageError
 from holdfast.store import opener
@@ -49,6 +50,10 @@ def test_a_wrong_setting_in_an_address_is_refused(wrong: str) -> None:
         PostgresUrl.parse(f"postgresql://h/d?{wrong}")
 
 
+def test_the_tests_that_run_on_both_stores_are_there() -> None:
+    assert postgres_harness.unknown() == []
+
+
 def test_both_databases_have_the_same_tables_and_columns(url: str) -> None:
     """Whoever adds to one adds to the other."""
     lite = sqlite3.connect(":memory:", isolation_level=None)
@@ -70,7 +75,7 @@ def test_both_databases_have_the_same_tables_and_columns(url: str) -> None:
     found = {(str(table), str(column)) for table, column in rows}
     assert wanted - found == set()
     assert {table for table, _ in found} - {table for table, _ in wanted} == {
-        "run_deltas", "owner_leases", "schema_version",
+        "run_deltas", "owner_leases", "schema_version", "batch_marks",
     }  # fmt: skip
 
 

@@ -254,7 +254,7 @@ class StoryWorld(World):
             self._doomed.pop(process.name)
             self.processes.remove(process)
             self.dead.append(process)
-            self.database.kill(process.store)
+            self.database.kill(process.store.process)
             self.spawn()
         due = [each for each in self._due if each[0] <= self.clock.time]
         for each in due:

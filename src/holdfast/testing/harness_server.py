@@ -1,7 +1,7 @@
 """Virtual time on PostgreSQL: the harness's runs in a real database, with its locks and commits.
 
-Leases end and runs are due by the test's clock. A process that was killed is told at once, as on one
-machine. Nothing counts as quiet while the server has something to answer.
+Leases end and runs are due by the test's clock. A process that was killed is told at once, as on
+one machine. Nothing counts as quiet while the server has something to answer.
 """
 
 from __future__ import annotations

@@ -6,12 +6,14 @@ after the other as in SQLite, or shared, where every operation in it locks the r
 (see `sharing.py`).
 
 A connection that is lost is made anew and the batch is tried again. If it was lost while it
-committed, the server is asked what became of the transaction, by its number: what is reported as
-done is done, and nothing is done twice.
+committed, the server is asked what became of it, by the mark that every batch leaves with its
+commit: what is reported as done is done, and nothing is done twice, also on another server after
+a failover.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -43,12 +45,16 @@ PAUSES = (0.01, 0.05, 0.2, 0.5, 1.0)
 """Seconds between tries; the last one again and again."""
 
 
-class _Unknown(Exception):
-    """The connection was lost while the transaction of this number committed."""
+FORGOTTEN_SECONDS = 86_400
+"""A mark that is older is nobody's who still asks for it."""
 
-    def __init__(self, txid: int, results: list[Result], change: Change) -> None:
-        super().__init__(txid)
-        self.txid, self.results, self.change = txid, results, change
+
+class _Unknown(Exception):
+    """The connection was lost while the batch of this mark committed."""
+
+    def __init__(self, mark: int, results: list[Result], change: Change) -> None:
+        super().__init__(mark)
+        self.mark, self.results, self.change = mark, results, change
 
 
 class PostgresDatabase(Database):
@@ -57,6 +63,9 @@ class PostgresDatabase(Database):
     def __init__(self, url: PostgresUrl) -> None:
         self.url = url
         self.clock = DatabaseClock()
+        self._marked_as = secrets.token_hex(8)
+        self._mark = 0
+        """Of the last batch that was tried."""
         self._writing: PostgresConnection | None = None
         self._asking: list[PostgresConnection] = []
         super().__init__(url.name)
@@ -110,7 +119,7 @@ class PostgresDatabase(Database):
                 plan = None
                 continue
             except _Unknown as unknown:
-                if self._has_committed(unknown.txid, ends):
+                if self._has_committed(unknown.mark, ends):
                     return unknown.results, unknown.change
             except (DatabaseFault, psycopg.Error, UnicodeEncodeError) as error:
                 if plan is not None and not is_lost(error):
@@ -127,6 +136,10 @@ class PostgresDatabase(Database):
             try:
                 schema.prepare(fresh, self.url)
                 self.clock.read(fresh)
+                fresh.execute(
+                    f"DELETE FROM {self.url.schema}.batch_marks WHERE at < ?",  # noqa: S608
+                    (self.clock.now() - FORGOTTEN_SECONDS,),
+                )
             except BaseException:
                 fresh.close()
                 raise
@@ -160,12 +173,13 @@ class PostgresDatabase(Database):
             self._roll_back(connection)
             raise
         change = transaction.change()
+        self._mark += 1
         try:
-            connection.script("COMMIT")
+            connection.script(self._marking(self._mark), "COMMIT")
         except DatabaseFault as fault:
             if is_lost(fault) or connection.broken:
                 connection.close()
-                raise _Unknown(txid, results, change) from fault
+                raise _Unknown(self._mark, results, change) from fault
             self._roll_back(connection)
             raise
         return results, change
@@ -189,20 +203,22 @@ class PostgresDatabase(Database):
         except DatabaseFault:
             connection.close()  # the server ends the transaction with it
 
-    def _has_committed(self, txid: int, ends: float) -> bool:
-        """What became of a transaction whose end was not heard of; waits until that is known."""
+    def _marking(self, mark: int | None) -> str:
+        """Set this process's mark; None: leave it as it is. Waits for whoever is setting it."""
+        kept = "batch_marks.mark" if mark is None else "excluded.mark"
+        return f"""INSERT INTO {self.url.schema}.batch_marks (id, mark, at)
+        VALUES ('{self._marked_as}', {mark or 0}, extract(epoch FROM clock_timestamp()))
+        ON CONFLICT (id) DO UPDATE SET mark = {kept}, at = excluded.at RETURNING mark"""  # noqa: S608
+
+    def _has_committed(self, mark: int, ends: float) -> bool:
+        """What became of a batch whose end was not heard of; waits until that is known."""
         tries = 0
         while True:
             try:
-                connection = self._ready_to_write()
-                found = connection.execute("SELECT pg_xact_status((?)::text::xid8)", (str(txid),))
-                status = (found.fetchone() or ("aborted",))[0]
-                if status != "in progress":
-                    return status == "committed"
+                found = self._ready_to_write().execute(self._marking(None))
+                return found.fetchone() == (mark,)
             except (DatabaseFault, psycopg.Error) as error:
-                if not is_lost(error):
-                    return False  # it is in the future: another server, which never had it
-                if time.monotonic() > ends:
+                if not is_lost(error) or time.monotonic() > ends:
                     raise
             time.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
             tries += 1
