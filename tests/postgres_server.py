@@ -133,7 +133,8 @@ class Server:
 
     @property
     def conninfo(self) -> str:
-        return f"host={self.folder} user=holdfast dbname=postgres"
+        port = self.settings.get("port", "5432")
+        return f"host={self.folder} port={port} user=holdfast dbname=postgres"
 
     # --- several servers ---
 
@@ -145,12 +146,13 @@ class Server:
             self.give(path)
         self._guard()
 
-    def follow(self, other: Server) -> None:
-        """Be a standby of a server that runs."""
+    def follow(self, other: Server, *, guarded: bool = False) -> None:
+        """Be a standby of a server that runs; `guarded`: this folder was a server's before."""
         self._make_folder()
         self.run("pg_basebackup", "-d", other.conninfo, "-D", str(self.data), "-R", "--no-sync",
                  "--checkpoint=fast")  # fmt: skip
-        self._guard()
+        if not guarded:
+            self._guard()
         self.start()
 
     def promote(self) -> None:

@@ -28,8 +28,19 @@ def parsed(arguments: list[str]) -> Any:
     return build({arguments[0]}).parse_args(arguments)
 
 
-def manifests() -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((DEPLOY / "kubernetes" / "holdfast.yaml").read_text()))
+def manifests(file: str = "holdfast.yaml") -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes" / file).read_text()))
+
+
+def every_manifest() -> list[dict[str, Any]]:
+    files = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+    return [each for file in files for each in manifests(file.name)]
+
+
+def pods() -> list[dict[str, Any]]:
+    """What the deployments start."""
+    found = [each for each in every_manifest() if each["kind"] == "Deployment"]
+    return [each["spec"]["template"]["spec"] for each in found]
 
 
 def compose(file: str) -> dict[str, Any]:
@@ -44,7 +55,9 @@ def dockerfile() -> list[str]:
 # --- Kubernetes ---
 
 
-@pytest.mark.parametrize("manifest", manifests(), ids=lambda each: each["kind"])
+@pytest.mark.parametrize(
+    "manifest", every_manifest(), ids=lambda each: f"{each['kind']} {each['metadata']['name']}"
+)
 def test_manifests_fit_the_published_schemas(manifest: dict[str, Any]) -> None:
     kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
 
@@ -56,8 +69,10 @@ def test_the_schemas_notice_what_is_wrong() -> None:
         kubernetes_validate.validate(broken, KUBERNETES, strict=True)
 
 
-def test_containers_of_the_pod_start_what_there_is_and_are_probed_where_it_listens() -> None:
-    pod = manifests()[-1]["spec"]["template"]["spec"]
+@pytest.mark.parametrize("pod", pods(), ids=["one node", "servers", "workers"])
+def test_containers_of_a_pod_start_what_there_is_and_are_probed_where_it_listens(
+    pod: dict[str, Any],
+) -> None:
     for container in pod["containers"]:
         options = parsed(container["args"])
         [port] = container["ports"]
@@ -74,6 +89,24 @@ def test_containers_of_the_pod_start_what_there_is_and_are_probed_where_it_liste
             assert pod["terminationGracePeriodSeconds"] > int(options.grace.rstrip("s"))
     mounted = {mount["name"] for each in pod["containers"] for mount in each["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_the_pods_of_many_nodes_share_a_secret_and_nothing_else() -> None:
+    found = {(e["kind"], e["metadata"]["name"]): e for e in manifests("holdfast-postgres.yaml")}
+    service = found["Service", "holdfast-server"]["spec"]["selector"]
+    budget = found["PodDisruptionBudget", "holdfast-worker"]["spec"]["selector"]["matchLabels"]
+    stores: list[dict[str, str]] = []
+    for name, selected in (("holdfast-server", service), ("holdfast-worker", budget)):
+        deployment = found["Deployment", name]["spec"]
+        labels = deployment["template"]["metadata"]["labels"]
+        assert deployment["selector"]["matchLabels"] == labels == selected
+        assert deployment["replicas"] > 1
+        pod = deployment["template"]["spec"]
+        assert [volume for volume in pod["volumes"] if "configMap" not in volume] == []
+        [container] = pod["containers"]
+        variables = {each["name"]: each["valueFrom"] for each in container["env"]}
+        stores.append(variables["HOLDFAST_STORE"]["secretKeyRef"])
+    assert stores[0] == stores[1]
 
 
 # --- compose ---
@@ -161,12 +194,29 @@ def test_units_start_what_there_is_and_leave_it_time_to_stop(unit: Path) -> None
     assert service["KillSignal"] == "SIGTERM"
 
 
+def test_the_units_can_have_a_store_in_postgres() -> None:
+    text = (DEPLOY / "systemd" / "postgres.conf").read_text()
+    environment = dict(
+        line.removeprefix("Environment=").split("=", 1)
+        for line in text.splitlines()
+        if line.startswith("Environment=")
+    )
+    assert PostgresUrl.parse(environment["HOLDFAST_STORE"]).name == environment["HOLDFAST_STORE"]
+    name, source = re.findall(r"^LoadCredential=(\w+):(\S+)$", text, re.MULTILINE)[0]
+    assert environment["PGPASSFILE"] == f"%d/{name}" and source in text.partition("[Unit]")[0]
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_systemd_accepts_the_units(unit: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("drop_in", [None, "postgres.conf"])
+def test_systemd_accepts_the_units(unit: Path, drop_in: str | None, tmp_path: Path) -> None:
     text = unit.read_text().replace("/opt/holdfast/bin/holdfast", "/bin/true")
     copy = tmp_path / unit.name.replace("@", "@1")
     copy.write_text(text.replace("User=holdfast\n", "").replace("Group=holdfast\n", ""))
+    if drop_in is not None:
+        folder = copy.with_name(copy.name + ".d")
+        folder.mkdir()
+        shutil.copy(unit.with_name(drop_in), folder)
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True
     )

@@ -147,7 +147,7 @@ async def test_a_promoted_standby_has_what_was_acknowledged_and_runs_go_on(
                 synced = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
                 await asyncio.to_thread(until, lambda: _one(session, synced), "it in step")
             assert not any("synchronous" in each for each in concerns(url))
-            runs = [await start(flows.mixed, number) for number in range(8)]
+            runs = [await start(flows.chaos_mixed, number) for number in range(8)]
             await asyncio.to_thread(first.stop)
             await asyncio.to_thread(standby.promote)
             for number in range(8):

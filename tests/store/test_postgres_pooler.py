@@ -39,7 +39,7 @@ async def test_runs_go_on_through_a_pooler_that_is_restarted_again_and_again(
 ) -> None:
     url = pooler.url("pooled")
     async with open_engine(url):
-        runs = [await start(flows.mixed, number) for number in range(12)]
+        runs = [await start(flows.chaos_mixed, number) for number in range(12)]
         for number in range(12):
             await send_event("go", {"number": number})
             if number % 4 == 3:

@@ -116,7 +116,9 @@ def outcome(future: Future[Any]) -> Any:
 
 
 @pytest.fixture
-def machines() -> Iterator[Machines]:
+def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
+    # Whoever is held here is held for as long as the other takes, at whatever pace.
+    monkeypatch.setattr("holdfast.store.postgres.database.IDLE_SECONDS", 0)
     found = Machines(PostgresUrl.parse(postgres_server.fresh_url()))
     yield found
     found.close()
@@ -149,6 +151,20 @@ def test_an_event_that_is_sent_while_a_wait_opens_is_not_lost(
 
     machines.at_once(*((wait, send) if first == "the wait" else (send, wait)))
     assert machines.ask("SELECT run_id, kind, key FROM inbox") == [("run_1", "event", "0/1")]
+
+
+def test_a_machine_that_says_nothing_more_does_not_hold_the_others_up(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.database.IDLE_SECONDS", 1)
+    held = Held(lambda tx: mailbox.send(tx, "paid", b"{}", "evt_1", None, 1.0))
+    stopped = machines.one.write(held)
+    assert held.decided.wait(LIMIT)
+    machines.two.write(lambda tx: mailbox.send(tx, "paid", b"{}", "evt_2", None, 1.0)).result(LIMIT)
+    assert not stopped.done(), "it is stopped still, in the middle of its transaction"
+    held.go_on.set()
+    assert stopped.result(LIMIT) is True, "it begins again, on a new connection"
+    assert machines.ask("SELECT event_id FROM messages ORDER BY id") == [("evt_2",), ("evt_1",)]
 
 
 def test_of_two_starts_at_a_limit_of_one_one_is_queued(machines: Machines) -> None:

@@ -41,6 +41,9 @@ T = TypeVar("T")
 PATIENCE = 60.0
 """Seconds that a server which is gone is waited for, before those who write are told."""
 READERS_PATIENCE = 10.0
+IDLE_SECONDS = 5
+"""How long the server keeps a transaction, and its locks, of a process that says nothing more: one
+that was stopped or cut off would hold all others up until the network gives it up."""
 PAUSES = (0.01, 0.05, 0.2, 0.5, 1.0)
 """Seconds between tries; the last one again and again."""
 
@@ -159,6 +162,7 @@ class PostgresDatabase(Database):
             connection.script(
                 "BEGIN",
                 schema.settings(self.url),
+                f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'",
                 f"SET LOCAL synchronous_commit = {'on' if durable else 'off'}",
                 *self._locks(plan),
             )
