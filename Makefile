@@ -57,7 +57,7 @@ parity: $(STAMP) ## judge the tests of some hundred public packages as pytest do
 	@cd tests && ../$(BIN)/python -m agents.code.parity.registry
 
 chaos: $(TESTS) ## workers on PostgreSQL while everything fails, for SECONDS_OF_CHAOS=600
-	@$(BIN)/python tests/chaos/chaos.py
+	@cd tests && ../$(BIN)/python -m chaos.campaign
 
 crash: $(STAMP) ## kill a worker at every write, and cut the power at every moment (long)
 	@command -v strace >/dev/null || { echo "make crash needs strace: apt install strace (or dnf, pacman …)" >&2; exit 1; }

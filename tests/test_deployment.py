@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import kubernetes_validate
+import kubernetes_validate  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 import yaml
 

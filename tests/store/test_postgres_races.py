@@ -252,7 +252,13 @@ def test_a_run_that_is_given_back_while_its_child_ends_is_woken(
     machines: Machines, first: str
 ) -> None:
     started(machines)
-    child = {"id": "run_2", "workflow": "other", "version": "1", "input": "{}", "meta": {}}
+    child: dict[str, Any] = {
+        "id": "run_2",
+        "workflow": "other",
+        "version": "1",
+        "input": "{}",
+        "meta": {},
+    }
     start = Appending(appending("run_1", 1, event(2, "child.started", "0/1", run=child)))
     assert sharing.plan([start]) is not None
     machines.one.write(start).result(LIMIT)
