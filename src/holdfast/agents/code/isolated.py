@@ -1,7 +1,8 @@
 """The verdict with judge and program apart: tests in one sandbox, the program in another.
 
 Frames between the two go through this process, which only carries them: each side writes them to
-its standard error and reads them from its input; what is printed is on its standard output. The
+its standard error and reads them from its input; what is printed is on its standard output. What
+a frame holds is the two sides' own affair: `inside/bridge_*.py` for Python, `inside/node_*.mjs`. The
 program's sandbox holds no test, and the judge's runs nothing of the program's. Whatever does not
 come to a clear end here (tests that need one interpreter, a fault of the bridge's own) is no
 verdict: it is a reason to judge the same files anew in one process, at level `shared`.
@@ -37,6 +38,8 @@ _BOTH = tuple(
 _JUDGES = ("bridge_judge.py", "run_python.py", "python_tests.py", "python_watch.py")
 PIECES = (*_BOTH, *_JUDGES)
 """What the two sides are made of, beside `run_isolated.py` and `bridge_program.py`."""
+_NODE_BOTH = tuple(f"node_{each}.mjs" for each in ("bundle", "channel", "values", "peer"))
+_NODE_JUDGES = ("node_judge.mjs", *_NODE_BOTH)
 _PLACE = "/tmp/runner"  # noqa: S108 - the sandbox's own
 _PACKAGE = f"{_PLACE}/holdfast/agents/code/inside"
 _KEPT = 64 * 1024 * 1024
@@ -67,7 +70,9 @@ async def judge(
 ) -> Verdict | Inconclusive:
     """Run the tests on the program, each in its sandbox."""
     run = await _carried(both, "run_tests", language, code, tests, limits)
-    found = _concluded(run, limits, both)
+    hanging = run.judge.ended is Ended.TIMED_OUT
+    place = await verdict.place_of(both.judge, language) if hanging else ""
+    found = _concluded(run, limits, both, place)
     stub = stub_program(code, language) if isinstance(found, Verdict) and found.passed else None
     if stub is None or isinstance(found, Inconclusive):
         return found
@@ -77,7 +82,9 @@ async def judge(
     return found
 
 
-def _concluded(run: _Run, limits: verdict.Limits, both: Both) -> Verdict | Inconclusive:
+def _concluded(
+    run: _Run, limits: verdict.Limits, both: Both, place: str
+) -> Verdict | Inconclusive:
     result, data = _as_one(run), run.report
     if result.ended is Ended.TIMED_OUT and run.frames > _MANY_CALLS:
         return Inconclusive(f"the time was up after {run.frames:,} calls between two processes")
@@ -96,7 +103,7 @@ def _concluded(run: _Run, limits: verdict.Limits, both: Both) -> Verdict | Incon
     if lies and report is not None and not report.failures:
         told = {"name": "script", "line": lies[0], "text": lies[0]}
         report = replace(report, failures=(told,), passed=False)
-    found = verdict.concluded(result, report, limits, both.judge.id, "")
+    found = verdict.concluded(result, report, limits, both.judge.id, place)
     return replace(found, level="isolated")
 
 
@@ -137,23 +144,20 @@ async def _carried(
 ) -> _Run:
     """Start both sides and carry frames between them until the tests have ended."""
     nonce = secrets.token_hex(32)
-    script, served = f"{_PLACE}/{name}.py", f"{_PLACE}/program.py"
     limit = max(limits.seconds - 2.0, 0.5)
-    own = {language.test_file: tests, verdict.REPORT: "", script: inside("run_isolated.py")}
-    theirs = {language.code_file: code, served: inside("bridge_program.py")}
+    sides = _python_sides if language.runtime == "python" else _node_sides
+    judge_s, program_s = sides(name, language, code, tests, limit)
     await asyncio.gather(
-        both.judge.write_files({**own, **runner_modules(*PIECES)}),
-        both.program.write_files({**theirs, **runner_modules(*_BOTH)}),
+        both.judge.write_files(judge_s.files), both.program.write_files(program_s.files)
     )
     # The judge's time is up first: a program that hangs is no program that has gone.
     seconds, kept = limits.seconds, _KEPT
     judging, program = await asyncio.gather(
-        both.judge.start("python", script, stdin=True, timeout=seconds, max_output=kept),
-        both.program.start("python", served, stdin=True, timeout=seconds + 5, max_output=kept),
+        both.judge.start(*judge_s.command, stdin=True, timeout=seconds, max_output=kept),
+        both.program.start(*program_s.command, stdin=True, timeout=seconds + 5, max_output=kept),
     )
-    given = {"nonce": nonce, "limit": limit, "source": code}
-    await program.write_stdin(f"{json.dumps({'limit': limit})}\n")
-    await judging.write_stdin(f"{json.dumps(given)}\n")
+    await program.write_stdin(f"{json.dumps(program_s.told)}\n")
+    await judging.write_stdin(f"{json.dumps({**judge_s.told, 'nonce': nonce})}\n")
     there = asyncio.create_task(_carry(judging, program))
     back = asyncio.create_task(_carry(program, judging))
     try:
@@ -171,6 +175,56 @@ async def _carried(
     except (SandboxFileError, SandboxGone):
         raw = b""
     return _Run(ended, said, verdict.unsealed(raw, nonce), frames)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """What one of the two sandboxes is given, and runs."""
+
+    files: dict[str, str | bytes]
+    command: tuple[str, ...]
+    told: dict[str, Any]
+
+
+def _python_sides(
+    name: str, language: Language, code: str, tests: str, limit: float
+) -> tuple[_Side, _Side]:
+    script, served = f"{_PLACE}/{name}.py", f"{_PLACE}/program.py"
+    own = {language.test_file: tests, verdict.REPORT: "", script: inside("run_isolated.py")}
+    theirs = {language.code_file: code, served: inside("bridge_program.py")}
+    return (
+        _Side(
+            {**own, **runner_modules(*PIECES)},
+            ("python", script),
+            {"limit": limit, "source": code},
+        ),
+        _Side({**theirs, **runner_modules(*_BOTH)}, ("python", served), {"limit": limit}),
+    )
+
+
+def _node_sides(
+    name: str, language: Language, code: str, tests: str, limit: float
+) -> tuple[_Side, _Side]:
+    # Node can't move its own descriptors: frames get ones that nothing prints to.
+    moved = "exec 3>&2 4<&0 2>&1 </dev/null\n"
+    script, served = f"{_PLACE}/{name}.sh", f"{_PLACE}/program.sh"
+    about = {"limit": limit, "code": language.code_file}
+    own: dict[str, str | bytes] = {
+        language.test_file: tests,
+        verdict.REPORT: "",
+        verdict.PROGRESS: "",
+        script: f"{moved}exec node {_PLACE}/run_node.mjs apart\n",
+        **{f"{_PLACE}/{each}": inside(each) for each in (*verdict.NODE_RUNNER, *_NODE_JUDGES)},
+    }
+    theirs: dict[str, str | bytes] = {
+        language.code_file: code,
+        served: f"{moved}exec node {_PLACE}/node_program.mjs\n",
+        **{f"{_PLACE}/{each}": inside(each) for each in ("node_program.mjs", *_NODE_BOTH)},
+    }
+    return (
+        _Side(own, ("sh", script), {**about, "tests": language.test_file}),
+        _Side(theirs, ("sh", served), about),
+    )
 
 
 async def _carry(source: Command, target: Command) -> int:

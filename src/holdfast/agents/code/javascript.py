@@ -560,3 +560,105 @@ def _tokens(root: Node) -> list[str]:
             found.append(_text(node))
         left += reversed(node.children)
     return found
+
+
+# --- which tests can be judged apart from the program, as far as their text tells ---
+
+_APART = frozenset(
+    f"{prefix}{name}"
+    for prefix in ("", "node:")
+    for name in ("test", "assert", "assert/strict", "util", "path", "timers/promises", "buffer")
+)
+"""Modules that mean the same whether or not the program is in the tests' process."""
+_SOLUTION = re.compile(r"(^|/)solution(\.[cm]?[jt]sx?)?$")
+_LOOKS_INTO = {
+    "process": "looks at the process",
+    "globalThis": "looks at globals",
+    "global": "looks at globals",
+    "eval": "runs text as code",
+    "Function": "runs text as code",
+    "performance": "measures time",
+    "fetch": "uses the network",
+    "WebSocket": "uses the network",
+    "Worker": "uses threads",
+    "WeakRef": "looks into the program's memory",
+    "FinalizationRegistry": "looks into the program's memory",
+    "SharedArrayBuffer": "shares memory with the program",
+    "Proxy": "hands over objects that answer by themselves",
+    "__dirname": "uses files",
+    "__filename": "uses files",
+}
+_REPLACES = frozenset({"method", "getter", "setter", "module", "timers", "property"})
+"""What `mock` does beside making functions."""
+_CLOCKS = frozenset({("Date", "now"), ("console", "time"), ("console", "timeEnd")})
+
+
+def needs_one_process(tests: str, dialect: Dialect) -> str | None:
+    """What the tests do that needs the program in their process; None if nothing tells of it."""
+    for node in walk(parsed(tests, dialect)):
+        why = _why_one_process(node)
+        if why is not None:
+            return why
+    return None
+
+
+def _why_one_process(node: Node) -> str | None:
+    match node.type:
+        case "import_statement" | "export_statement":
+            source = node.child_by_field_name("source")
+            return None if source is None else _why_module(source)
+        case "call_expression":
+            called, given = node.child_by_field_name("function"), _arguments(node)
+            loads = called is not None and (called.type == "import" or _text(called) == "require")
+            return _why_module(given[0]) if loads and given else None
+        case "identifier":
+            return _LOOKS_INTO.get(_text(node))
+        case "meta_property":
+            return "uses files" if _text(node) == "import.meta" else None
+        case "member_expression":
+            return _why_member(node)
+        case "assignment_expression" | "augmented_assignment_expression":
+            left = node.child_by_field_name("left")
+            return _why_assigned(left) if left is not None else None
+        case _:
+            return None
+
+
+def _why_module(source: Node) -> str | None:
+    name = _string(source)
+    if name is None:
+        return "imports what only a run tells"
+    return None if name in _APART or _SOLUTION.search(name) else f"imports {name}"
+
+
+def _why_member(node: Node) -> str | None:
+    held, name = (node.child_by_field_name(each) for each in ("object", "property"))
+    if held is None or name is None:
+        return None
+    path = (_text(held).rpartition(".")[2], _text(name))
+    if path in _CLOCKS:
+        return "measures time"
+    if path[0] == "mock" and path[1] in _REPLACES:
+        return "replaces what the program may use"
+    return None
+
+
+def _why_assigned(left: Node) -> str | None:
+    """Assigning to what the language or the platform holds changes it for one process only."""
+    while left.type in ("member_expression", "subscript_expression"):
+        held = left.child_by_field_name("object")
+        if held is None:
+            return None
+        name = left.child_by_field_name("property")
+        if name is not None and _text(name) in ("prototype", "__proto__"):
+            return "changes a prototype"
+        left = held
+        if left.type == "identifier" and _text(left) in _HELD_BY_THE_LANGUAGE:
+            return f"replaces what {_text(left)} holds"
+    return None
+
+
+_HELD_BY_THE_LANGUAGE = frozenset({
+    "console", "Math", "Date", "JSON", "Object", "Array", "String", "Number", "Promise", "Error",
+    "Reflect", "Intl", "Symbol", "RegExp", "Map", "Set",
+})  # fmt: skip

@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from holdfast.agents.code import cross_check, demo, isolated, mutation_score, toolchain
+from holdfast.agents.code import cross_check, demo, isolated, javascript, mutation_score, toolchain
 from holdfast.agents.code.demo import check_demo, check_models, choose_or_demo
 from holdfast.agents.code.isolated import needs_one_process
 from holdfast.agents.code.languages import Language, language_named
@@ -44,7 +44,6 @@ _WRONG = re.compile(
     r"^[\s>*#`_-]*WRONG[*_`]*\s*:\s*[*_`]*\s*(code|tests?)\b[*_`]*[\s.:,-]*", re.IGNORECASE
 )
 _MOST_NOTE = 2000
-_NODE = "JavaScript and TypeScript are run in one process with their tests"
 
 demo.register()  # here, where models are asked: whoever goes on with a run must know it too
 
@@ -165,7 +164,7 @@ async def _try_out(task: Task, code: str, tests: str, settings: CodeSettings) ->
     language = language_named(task.language)
     limits = TestLimits(settings.test_timeout, settings.memory, settings.pids)
     sandbox = await _sandboxes(task, 2 * limits.seconds + 30)
-    why = needs_one_process(tests) if language.runtime == "python" else _NODE
+    why = _why_one_process(language, tests)
     if why is None:
         judges, programs = await _both(sandbox)
         async with judges, programs:
@@ -176,6 +175,12 @@ async def _try_out(task: Task, code: str, tests: str, settings: CodeSettings) ->
         why = found.why
     async with await sandbox() as one:
         return replace(await judge(one, language, code, tests, limits), why_shared=why)
+
+
+def _why_one_process(language: Language, tests: str) -> str | None:
+    if language.name == "python":
+        return needs_one_process(tests)
+    return javascript.needs_one_process(tests, language.name)
 
 
 async def score(task: Task, code: str, tests: str, check: TestCheck) -> MutationScore:

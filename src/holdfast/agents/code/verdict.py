@@ -31,9 +31,10 @@ PROGRESS = ".progress"
 _MOST_REPORT = 1024 * 1024
 _MOST_OUTPUT = "1mb"
 _PLACE = "/tmp/runner"  # noqa: S108 - the sandbox's own
+NODE_RUNNER = ("run_node.mjs", "node_tamper.mjs", "node_bundle.mjs")
 _RUNNERS = {
     "python": ("run_python.py", "python_watch.py", "python_tests.py", "python_tamper.py"),
-    "node": ("run_node.mjs", "node_tamper.mjs"),
+    "node": NODE_RUNNER,
 }
 _SPARE_SECONDS = 2.0
 """Between the dump of where a program hangs and its end."""
@@ -71,7 +72,7 @@ async def judge(
 ) -> Verdict:
     """Run the tests on the program in this sandbox, which is used for nothing else."""
     result, report = await _run(sandbox, language, "run_tests", code, tests, limits)
-    place = await _place(sandbox, language) if result.ended is Ended.TIMED_OUT else ""
+    place = await place_of(sandbox, language) if result.ended is Ended.TIMED_OUT else ""
     verdict = concluded(result, report, limits, sandbox.id, place)
     if not verdict.passed:
         return verdict
@@ -154,7 +155,7 @@ async def _progress(sandbox: Sandbox) -> str | None:
     return read.decode(errors="replace")
 
 
-async def _place(sandbox: Sandbox, language: Language) -> str:
+async def place_of(sandbox: Sandbox, language: Language) -> str:
     """Which test was running, if the runner can't say by itself where it hangs."""
     if language.runtime != "node":
         return ""

@@ -1,6 +1,8 @@
 // Run a solution's tests under node and write a sealed report. Copied into the sandbox.
 //
-// Reads {"nonce", "limit", "code", "tests"} from stdin. The tests are bundled with an assert and
+// Reads {"nonce", "limit", "code", "tests"} from stdin; with the argument `apart`, frames of the
+// program's own process follow it, and the tests get stand-ins (`node_judge.mjs`) instead of the
+// program: what is said of the program below then is so by itself. The tests are bundled with an assert and
 // a test runner of ours, which nobody else can change: what the solution does to node's own
 // changes nothing for them, what it does to the language is noticed, and every assertion that
 // held is counted. The report is sealed with the nonce, which is in no file, argument or variable
@@ -12,16 +14,16 @@ import { createRequire } from "node:module";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 
+import { SOLUTION, STUB, bundler, options, stubbed } from "./node_bundle.mjs";
 import { originals } from "./node_tamper.mjs";
 
 const MOST_TEXT = 4000;
 const MOST_TESTS = 50;
 const MOST_LINES = 5000;
 const LATE = 5000; // milliseconds in which what comes after the last test still counts
-const STUB = "/* holdfast: stub */";
-const TOOLCHAIN = "/home/user/toolchain/";
 
-const given = JSON.parse(fs.readFileSync(0, "utf8"));
+const apart = process.argv[2] === "apart";
+const given = JSON.parse(apart ? (await import("./node_channel.mjs")).firstLine() : fs.readFileSync(0, "utf8"));
 const seal = createHash("sha3-256").update(given.nonce);
 delete given.nonce;
 const where = process.cwd();
@@ -59,6 +61,7 @@ process.setSourceMapsEnabled(true);
 process.on("uncaughtException", (error) => stray(error));
 process.on("unhandledRejection", (error) => stray(error));
 process.on("beforeExit", nothingLeft);
+const bridge = apart ? await connected() : null;
 
 try {
   if (await build()) await run();
@@ -84,6 +87,7 @@ function end() {
 
 // Nothing is left to wait for: either that is what we waited for, or a promise never settles.
 function nothingLeft() {
+  if (bridge && !bridge.idle()) return;
   if (watch.drained) {
     watch.drained();
     return;
@@ -109,14 +113,55 @@ function changedTests() {
   }
 }
 
+// --- the program, elsewhere ---
+
+async function connected() {
+  const { connect } = await import("./node_judge.mjs");
+  return connect({
+    loading: () => note("(loading it)"),
+    stray,
+    lied(what) {
+      (report.lies ??= []).push(what);
+    },
+    ended() {
+      report.ended = true;
+      end();
+    },
+    cannot(error) {
+      report.cannot_cross = cut(error?.message ?? error);
+      finish(report);
+    },
+  });
+}
+
+// The stand-ins' module for the tests' bundle; null if there is no program to stand in for.
+async function standIns() {
+  const { standInModule } = await import("./node_judge.mjs");
+  const loaded = await bridge.loaded;
+  if (loaded.unbuilt) {
+    report.broken = { side: "code", line: cut(loaded.unbuilt.line), text: cut(loaded.unbuilt.text) };
+    return null;
+  }
+  if ("error" in loaded) {
+    notLoaded(loaded.error);
+    return null;
+  }
+  const key = randomBytes(12).toString("hex");
+  Object.defineProperty(globalThis, key, { value: { value: loaded.value, live: bridge.live } });
+  return standInModule(key, loaded.names);
+}
+
 // --- building ---
 
 async function build() {
   await makeShims();
-  const esbuild = createRequire(TOOLCHAIN)("esbuild");
+  const esbuild = bundler();
   const tests = path.join(where, given.tests);
   const code = path.join(where, given.code);
-  const stub = fs.readFileSync(code, "utf8").trimEnd().endsWith(STUB);
+  if (apart) esbuild.transform("").catch(() => {}); // comes up while the program is being loaded
+  const standing = apart ? await standIns() : null;
+  if (apart && standing === null) return false;
+  const stub = !apart && fs.readFileSync(code, "utf8").trimEnd().endsWith(STUB);
   const shims = {
     name: "shims",
     setup(bundle) {
@@ -126,10 +171,12 @@ async function build() {
         const kind = asked.kind === "require-call" ? "cjs" : "mjs";
         return { path: `${hidden}/${name}.${kind}`, external: true };
       });
-      bundle.onResolve({ filter: /(^|\/)solution(\.[cm]?[jt]sx?)?$/ }, (asked) => {
+      bundle.onResolve({ filter: SOLUTION }, (asked) => {
+        if (apart) return { path: given.code, namespace: "program" };
         if (asked.importer === tests && stub) return { path: code, namespace: "stub" };
         return { path: code };
       });
+      bundle.onLoad({ filter: /.*/, namespace: "program" }, () => ({ contents: standing }));
       bundle.onLoad({ filter: /.*/, namespace: "stub" }, () => ({
         contents: `module.exports = (${stubbed})(require(${JSON.stringify(code)}))`,
         resolveDir: where,
@@ -137,24 +184,7 @@ async function build() {
     },
   };
   try {
-    await esbuild.build({
-      entryPoints: [tests],
-      outfile: path.join(where, ".build", "tests.mjs"),
-      bundle: true,
-      platform: "node",
-      format: "esm",
-      target: "node18",
-      packages: "external",
-      sourcemap: "inline",
-      sourcesContent: true,
-      logLevel: "silent",
-      plugins: [shims],
-      banner: {
-        js:
-          'import { createRequire as __nodeRequire } from "node:module";' +
-          "const require = __nodeRequire(import.meta.url);",
-      },
-    });
+    await esbuild.build(options(tests, path.join(where, ".build", "tests.mjs"), shims));
     return true;
   } catch (error) {
     const errors = error.errors ?? [];
@@ -163,25 +193,10 @@ async function build() {
       ? await esbuild.formatMessages(errors, { kind: "error", color: false })
       : [String(error)];
     const side = inTests ? "tests" : "code";
-    report.broken = { side, line: cut(errors[0]?.text ?? error), text: cut(words.join("\n")) };
+    const told = (text) => cut(String(text).replaceAll(`program:${given.code}`, given.code));
+    report.broken = { side, line: told(errors[0]?.text ?? error), text: told(words.join("\n")) };
     return false;
   }
-}
-
-// Runs inside the bundle: everything callable that a module exports, replaced by what raises.
-function stubbed(real) {
-  const raise = function () {
-    throw new Error("stub");
-  };
-  const exported = {};
-  for (const name of Object.keys(real)) {
-    exported[name] = typeof real[name] === "function" ? raise : real[name];
-  }
-  if (typeof real === "function") return Object.assign(raise, exported);
-  if ("__esModule" in real || "default" in exported) {
-    Object.defineProperty(exported, "__esModule", { value: true });
-  }
-  return exported;
 }
 
 // --- what the tests import ---
@@ -338,8 +353,7 @@ async function run() {
     await import(url.href);
     if (!watch.tests.length) await drain(1000 * given.limit);
   } catch (error) {
-    if (isAssertion(error)) fail("script", error);
-    else report.broken = { side: sideOf(error), line: lineOf(error), text: words(error) };
+    notLoaded(error);
     return;
   }
   if (!watch.tests.length) {
@@ -364,6 +378,12 @@ async function run() {
   watch.current = null;
   await drain(Math.min(1000 * given.limit, LATE));
   report.ran = report.ran.filter((name) => !report.failures.some((failure) => failure.name === name));
+}
+
+// What is thrown while the tests, or the program with them, are loaded.
+function notLoaded(error) {
+  if (isAssertion(error)) fail("script", error);
+  else report.broken = { side: sideOf(error), line: lineOf(error), text: words(error) };
 }
 
 function skipped(name) {
