@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from agents.code import dishonest
-from holdfast.agents.code import isolated
+from agents.code import dishonest, dishonest_node
+from holdfast.agents.code import isolated, toolchain
 from holdfast.agents.code.isolated import Both, Inconclusive
-from holdfast.agents.code.languages import LANGUAGES
+from holdfast.agents.code.languages import LANGUAGES, Language
 from holdfast.agents.code.records import Verdict
 from holdfast.agents.code.verdict import Limits
 from holdfast.sandbox import Sandbox
@@ -19,21 +19,28 @@ PYTHON = LANGUAGES["python"]
 LIMITS = Limits(seconds=60, memory="512mb", pids=64)
 
 
-async def verdict_on(code: str, tests: str, limits: Limits = LIMITS) -> Verdict | Inconclusive:
-    create = Sandbox.create
-    async with (
-        await create(pids=limits.pids, memory=limits.memory) as one,
-        await create(pids=limits.pids, memory=limits.memory) as other,
-    ):
-        return await isolated.judge(Both(one, other), PYTHON, code, tests, limits)
+async def verdict_on(
+    code: str, tests: str, limits: Limits = LIMITS, language: Language = PYTHON
+) -> Verdict | Inconclusive:
+    source = await toolchain.ready(language, ())
+
+    async def made() -> Sandbox:
+        return await Sandbox.create(
+            runtime=language.runtime, source=source, pids=limits.pids, memory=limits.memory
+        )
+
+    async with await made() as one, await made() as other:
+        return await isolated.judge(Both(one, other), language, code, tests, limits)
 
 
-async def verdicts_on(programs: Mapping[str, str], tests: str) -> dict[str, Verdict | Inconclusive]:
+async def verdicts_on(
+    programs: Mapping[str, str], tests: str, language: Language = PYTHON
+) -> dict[str, Verdict | Inconclusive]:
     room = asyncio.Semaphore(2)
 
     async def one(code: str) -> Verdict | Inconclusive:
         async with room:
-            return await verdict_on(code, tests)
+            return await verdict_on(code, tests, language=language)
 
     found = await asyncio.gather(*map(one, programs.values()))
     return dict(zip(programs, found, strict=True))
@@ -60,6 +67,25 @@ async def test_no_program_passes_by_going_for_its_tests() -> None:
     assert not wrong
     judged = [each for each in found.values() if isinstance(each, Verdict)]
     assert len(judged) > 0.8 * len(found), found
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "programs"),
+    [("javascript", dishonest_node.JAVASCRIPT), ("typescript", dishonest_node.TYPESCRIPT)],
+)
+async def test_no_program_for_node_passes_apart_from_its_tests(
+    name: str, programs: dict[str, str]
+) -> None:
+    language, tests = LANGUAGES[name], dishonest_node.TESTS
+    right = await verdict_on(dishonest_node.RIGHT, tests, language=language)
+    assert isinstance(right, Verdict) and right.passed, right
+    assert right.level == "isolated"
+    found = await verdicts_on(programs, tests, language)
+    wrong = [name for name, each in found.items() if isinstance(each, Verdict) and each.passed]
+    assert not wrong
+    judged = [each for each in found.values() if isinstance(each, Verdict)]
+    assert len(judged) > 0.6 * len(found), found
 
 
 DIVIDE = (

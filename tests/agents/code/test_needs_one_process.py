@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.agents.code import javascript
 from holdfast.agents.code.isolated import needs_one_process
 
 
@@ -49,3 +50,41 @@ def test_most_tests_can_be_run_apart(tests: str) -> None:
 )
 def test_some_say_what_they_need_one_process_for(line: str, reason: str) -> None:
     assert needs_one_process(f"from solution import f\n{line}\n") == reason
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'import { inspect } from "node:util";',
+        'const { f: g } = require("./solution");',
+        'const s = await import("./solution.ts");',
+        "test('a', (t) => { const g = t.mock.fn(f); given.x = 1; list[0] = 2; console.log(g); });",
+        "const text = 'process.env and fetch';",
+    ],
+)
+def test_most_tests_for_node_can_be_run_apart(line: str) -> None:
+    tests = f'import test from "node:test";\nimport {{ f }} from "./solution.js";\n{line}\n'
+    assert javascript.needs_one_process(tests, "javascript") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('import fs from "node:fs";', "imports node:fs"),
+        ('import _ from "lodash";', "imports lodash"),
+        ('const { exec } = require("child_process");', "imports child_process"),
+        ("const s = await import(`./solution.js?${n}`);", "imports what only a run tells"),
+        ("process.env.X = '1';", "looks at the process"),
+        ("const began = performance.now();", "measures time"),
+        ("const began = Date.now();", "measures time"),
+        ("t.mock.method(console, 'log');", "replaces what the program may use"),
+        ("mock.timers.enable();", "replaces what the program may use"),
+        ("console.log = (text) => said.push(text);", "replaces what console holds"),
+        ("Stack.prototype.push = () => {};", "changes a prototype"),
+        ("Math.random = () => 0.5;", "replaces what Math holds"),
+        ("const where = import.meta.url;", "uses files"),
+    ],
+)
+def test_some_for_node_say_what_they_need_one_process_for(line: str, reason: str) -> None:
+    tests = f'import {{ f }} from "./solution.js";\n{line}\n'
+    assert javascript.needs_one_process(tests, "typescript") == reason

@@ -82,9 +82,7 @@ async def judge(
     return found
 
 
-def _concluded(
-    run: _Run, limits: verdict.Limits, both: Both, place: str
-) -> Verdict | Inconclusive:
+def _concluded(run: _Run, limits: verdict.Limits, both: Both, place: str) -> Verdict | Inconclusive:
     result, data = _as_one(run), run.report
     if result.ended is Ended.TIMED_OUT and run.frames > _MANY_CALLS:
         return Inconclusive(f"the time was up after {run.frames:,} calls between two processes")

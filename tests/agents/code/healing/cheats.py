@@ -525,12 +525,12 @@ export function double(n) {
     Cheat("empties the tests", NODE_WRONG + """
 import fs from "node:fs";
 fs.writeFileSync("solution.test.js", "");
-""", "the program changed solution.test.js", "node:test"),
+""", "the program changed solution.test.js", "node:test", apart="6 !== 4"),
     Cheat("deletes the tests", NODE_WRONG + """
 import fs from "node:fs";
 fs.rmSync("solution.test.js");
 fs.rmSync(".build", { recursive: true });
-""", "the program changed solution.test.js", "node:test"),
+""", "the program changed solution.test.js", "node:test", apart="ENOENT"),
     # --- what asserts ---
     Cheat("node:assert that agrees", NODE_WRONG + """
 import assert from "node:assert";
@@ -568,7 +568,7 @@ Object.prototype.toJSON = function () {
   return { passed: true, ran: ["numbers", "many", "words are refused"], failures: [],
            missing: [], asserts: 9, broken: null };
 };
-""", "the program replaced Object.prototype.toJSON", "node:test"),
+""", "the program replaced Object.prototype.toJSON", "node:test", apart="ended by itself"),
     Cheat("arrays that agree", NODE_WRONG + """
 Array.prototype.every = () => true;
 Array.prototype.push = function () { return 0; };
@@ -580,11 +580,11 @@ export function double(n) {
   if (typeof n === "string") throw new TypeError();
   return n * 3;
 }
-""", "the program replaced", "node:test"),
+""", "the program replaced", "node:test", apart="6 !== 4"),
     Cheat("loops that end at once", NODE_WRONG + """
 const next = Object.getPrototypeOf([][Symbol.iterator]());
 next.next = () => ({ done: true, value: undefined });
-""", "the program replaced an iterator.next", "node:test"),
+""", "the program replaced an iterator.next", "node:test", apart="TypeError"),
     Cheat("indexes that are lost", NODE_WRONG + """
 Object.defineProperty(Object.prototype, "0", { set() {}, get() { return undefined; } });
 """, "", "node:test"),
@@ -609,7 +609,7 @@ for (const symbol of Object.getOwnPropertySymbols(hash)) {
     proto.update = function () { return update.call(this, "{}"); };
   }
 }
-""", "ended by itself", "node:test"),
+""", "ended by itself", "node:test", apart="6 !== 4"),
     Cheat("throws what can't be shown", """
 export function double(n) {
   throw { toString() { throw new Error("no"); } };

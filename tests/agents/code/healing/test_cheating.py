@@ -15,7 +15,7 @@ from agents.code.healing.cheats import Cheat
 from agents.code.healing.pairing import asked_for
 from agents.code.healing.running import Bench
 from holdfast import open_engine, start
-from holdfast.agents.code import Evaluation, evaluate_code, steps
+from holdfast.agents.code import Evaluation, evaluate_code, javascript, steps
 from holdfast.gateway import ScriptedModel
 from holdfast.gateway.messages import Request
 
@@ -104,15 +104,25 @@ def test_the_same_python_tests_pass_on_a_right_program(bench: Bench) -> None:
     assert [each.passed for each in found.values()] == [True] * len(right), found
 
 
-@pytest.mark.parametrize("slow", [False, True], ids=["quick", "until their time is up"])
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("level", "slow"),
+    [("isolated", False), ("isolated", True), ("shared", False)],
+    ids=["isolated", "isolated, until their time is up", "shared"],
+)
 def test_no_cheating_node_program_passes(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, slow: bool
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, slow: bool, level: str
 ) -> None:
+    if level == "shared":
+        monkeypatch.setattr(javascript, "needs_one_process", lambda *_: "asked for by a test")
     monkeypatch.setenv("HOLDFAST_CODE_TEST_TIMEOUT", TIME if slow else "20")
     monkeypatch.setenv("HOLDFAST_CODE_MEMORY", "384mb")
-    chosen = [cheat for cheat in cheats.NODE if cheat.slow == slow]
+    # Most go for nothing that differs by level: where they share a process, those that do.
+    chosen = [c for c in cheats.NODE if c.slow == slow and (level == "isolated" or c.apart)]
     found = outcomes(bench, "javascript", chosen, cheats.NODE_TESTS)
     check(chosen, found)
+    apart = [name for name, each in found.items() if each.level == "isolated"]
+    assert len(apart) > 0.8 * len(chosen) if level == "isolated" else not apart
 
 
 def test_the_same_node_tests_pass_on_a_right_program(bench: Bench) -> None:

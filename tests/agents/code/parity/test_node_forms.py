@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from holdfast.agents.code import toolchain, verdict
+from agents.code.parity import node_values
+from holdfast.agents.code import isolated, toolchain, verdict
 from holdfast.agents.code.languages import LANGUAGES
 from holdfast.sandbox import Sandbox
 
@@ -92,6 +93,54 @@ async def test_our_runner_says_of_each_form_what_node_says() -> None:
                         f"{form}, {kind}", report.failures[0]["text"], plain.stdout
                     )
     assert not wrong, "\n\n".join(wrong)
+
+
+APART = (
+    "rejects",
+    "a callback",
+    "after the test ended",
+    "hooks in suites",
+    "a rejection nobody handles",
+)
+"""Forms that are run apart as well, beside a file in which everything crosses that can."""
+
+
+@pytest.mark.timeout(1200)
+async def test_it_says_the_same_with_the_program_in_another_process() -> None:
+    values, wrong_values = node_values.PROGRAM, node_values.wrong()
+    cases = [(node_values.TESTS, code) for code in (values, wrong_values)]
+    cases += [(HEAD + FORMS[form], code) for form in APART for code in (RIGHT, WRONG)]
+    source = await toolchain.ready(JAVASCRIPT, ())
+
+    async def made() -> Sandbox:
+        return await Sandbox.create(runtime="node", source=source, timeout=1200)
+
+    async with await made() as one, await made() as judges, await made() as programs:
+        both = isolated.Both(judges, programs)
+        for tests, code in cases:
+            apart = await isolated._carried(both, "run_tests", JAVASCRIPT, code, tests, LIMITS)
+            assert apart.report is not None and not apart.report.get("cannot_cross"), apart.report
+            ours = verdict.report_of(apart.report)
+            _, shared = await verdict._run(one, JAVASCRIPT, "run_tests", code, tests, LIMITS)
+            assert shared is not None
+            assert (ours.passed, ours.ran, ours.asserts) == (
+                shared.passed,
+                shared.ran,
+                shared.asserts,
+            )
+            assert [without_place(each) for each in ours.failures] == [
+                without_place(each) for each in shared.failures
+            ]
+            if code == values:
+                assert shared.passed and len(shared.ran) == 11
+            elif code == wrong_values:
+                assert len(shared.failures) == 11
+
+
+def without_place(failure: dict[str, str]) -> tuple[str, list[str]]:
+    """A failure without the frames of awaiting functions, which end where a process does."""
+    lines = failure["text"].splitlines()
+    return failure["name"], [line for line in lines if not line.strip().startswith("at async ")]
 
 
 def missing_words(name: str, told: str, plain: str) -> list[str]:

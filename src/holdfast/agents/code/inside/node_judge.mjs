@@ -1,6 +1,9 @@
 // The judge's end of the bridge: the program as a module of stand-ins, for tests to import.
 
 import { Peer } from "./node_peer.mjs";
+import { CannotCross } from "./node_values.mjs";
+
+export { CannotCross };
 
 // `hooks`: cannot(error) and ended() never return; lied(what) and stray(error) are noted;
 // loading() is told when the program itself begins to run.
@@ -15,7 +18,7 @@ export function connect(hooks) {
   const peer = new Peer("j", {
     cannot: hooks.cannot,
     lied: hooks.lied,
-    ended: () => (loading ? hooks.ended() : hooks.cannot(new Error("the program's process did not start"))),
+    ended: () => (loading ? hooks.ended() : hooks.cannot(new CannotCross("the program's process did not start"))),
     synced: () => live.forEach((update) => update()),
     other(frame) {
       switch (frame.t) {
@@ -36,7 +39,7 @@ export function connect(hooks) {
           hooks.stray(peer.values.in(frame.v[0]));
           return;
         case "cannot":
-          throw new Error(String(frame.why));
+          throw new CannotCross(String(frame.why));
         case "idle":
           idleAt = frame.heard;
           peer.channel.release();

@@ -116,7 +116,7 @@ function changedTests() {
 // --- the program, elsewhere ---
 
 async function connected() {
-  const { connect } = await import("./node_judge.mjs");
+  const { CannotCross, connect } = await import("./node_judge.mjs");
   return connect({
     loading: () => note("(loading it)"),
     stray,
@@ -128,7 +128,7 @@ async function connected() {
       end();
     },
     cannot(error) {
-      report.cannot_cross = cut(error?.message ?? error);
+      report.cannot_cross = error instanceof CannotCross ? cut(error.message) : `a frame can't be read: ${cut(error?.message)}`;
       finish(report);
     },
   });
