@@ -159,3 +159,17 @@ async def test_tests_that_a_stub_program_passes_test_nothing() -> None:
     assert isinstance(found, Verdict)
     assert (found.passed, found.side, found.level) == (False, "tests", "isolated")
     assert found.summary == "the tests pass whatever the program does"
+
+
+@pytest.mark.parametrize("side", ["run_node.mjs", "node_program.mjs"])
+async def test_a_fault_of_node_s_bridge_is_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    real = isolated.inside
+    monkeypatch.setattr(
+        isolated, "inside", lambda name: "throw 'ours';" if name == side else real(name)
+    )
+    found = await verdict_on(
+        dishonest_node.RIGHT, dishonest_node.TESTS, language=LANGUAGES["javascript"]
+    )
+    assert isinstance(found, Inconclusive), found

@@ -2,7 +2,7 @@
 
 Frames between the two go through this process, which only carries them: each side writes them to
 its standard error and reads them from its input; what is printed is on its standard output. What
-a frame holds is the two sides' own affair: `inside/bridge_*.py` for Python, `inside/node_*.mjs`. The
+a frame holds is the two sides' own affair (`inside/bridge_*.py` or `inside/node_*.mjs`). The
 program's sandbox holds no test, and the judge's runs nothing of the program's. Whatever does not
 come to a clear end here (tests that need one interpreter, a fault of the bridge's own) is no
 verdict: it is a reason to judge the same files anew in one process, at level `shared`.
