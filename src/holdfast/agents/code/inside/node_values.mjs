@@ -64,6 +64,7 @@ export class Values {
     this.conversions = new Set();
     this.resolvers = new Map();
     this.count = 0;
+    this.handsPromises = false; // whether the other side waits for promises of ours
     this.fresh = [];
   }
 
@@ -194,6 +195,7 @@ export class Values {
       case "class":
         return this.describedFunction(value, kind);
       case "promise":
+        this.handsPromises = true;
         this.promised(this.ids.get(value), value);
         return ["promise"];
       case "iterator": {

@@ -79,6 +79,9 @@ function end() {
     const line = `the program changed ${given.tests}: that is not a solution`;
     report.broken = { side: "code", line, text: line };
   }
+  if (bridge?.handsPromises() && report.failures.length) {
+    report.cannot_cross = "a test fails whose promises the program waits for: in which order both sides go on may decide";
+  }
   report.asserts = watch.asserts;
   report.passed =
     !report.broken && !report.failures.length && !report.missing.length && report.ran.length > 0 && watch.asserts > 0;
