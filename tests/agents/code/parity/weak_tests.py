@@ -2,8 +2,8 @@
 
     python -m agents.code.parity.weak_tests [MOST]
 
-Programs with good tests, whose every assertion is then made one that only looks at its left side: the
-program is called as before, and nothing is said about what it returns. Tests are noticed as weak if
+Programs with good tests, whose every assertion is then made one that only looks at its left side, and
+whose expected errors are left out: the program is called, and nothing is said of what it returns. Tests are noticed as weak if
 fewer mutants are refused than the quick level wants. Exits with 1 if under 90 % of the weak are.
 """
 
@@ -59,6 +59,13 @@ class _Weaken(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         looked = node.test.left if isinstance(node.test, ast.Compare) else node.test
         return ast.Assert(ast.List([looked], ast.Load()), None)
+
+    def visit_With(self, node: ast.With) -> ast.AST:
+        used = ast.unparse(node.items[0].context_expr)
+        if "raises" in used.lower() or "warns" in used.lower():
+            return ast.Pass()
+        self.generic_visit(node)
+        return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         match node.value:
