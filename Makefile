@@ -13,7 +13,7 @@ TESTS := $(VENV)/.tests-ready
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
-.PHONY: docs screenshots help demo test test-fast test-postgres durations test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash chaos gvisor lock clean setup
+.PHONY: docs screenshots help demo test test-fast test-postgres durations test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash chaos soak suites gvisor lock clean setup
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -60,6 +60,12 @@ parity: $(STAMP) ## judge tests of public packages as pytest and node do, and no
 
 chaos: $(TESTS) ## workers on PostgreSQL while everything fails, for SECONDS_OF_CHAOS=600
 	@cd tests && ../$(BIN)/python -m chaos.campaign
+
+suites: $(TESTS) ## the test suites of public packages, outside and in each sandbox (long, needs the index)
+	@cd tests && ../$(BIN)/python -m sandbox.package_suites
+
+soak: $(TESTS) ## 2,000 sandboxes one after the other and 200 at once, on each backend, and nothing left (long)
+	@$(BIN)/python tests/sandbox/soak.py
 
 crash: $(STAMP) ## kill a worker at every write, and cut the power at every moment (long)
 	@command -v strace >/dev/null || { echo "make crash needs strace: apt install strace (or dnf, pacman …)" >&2; exit 1; }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import SandboxUnavailable, UsageError
+from holdfast.errors import SandboxError, SandboxUnavailable, UsageError
 from holdfast.sandbox import AllowedHost, Sandbox, Snapshot
 from holdfast.sandbox.registries import (
     Access,
@@ -21,6 +21,7 @@ from holdfast.sandbox.registries import (
     pip_network,
 )
 from holdfast.sandbox.runtimes import has_node
+from holdfast.sandbox.templates import prune_templates
 from sandbox.registry import Registry
 from sandbox.support import create, observed, serving, shared_host
 
@@ -52,6 +53,25 @@ async def test_pip_installs_from_this_machines_index_into_a_snapshot() -> None:
         result = await sandbox.run("python", "-c", "import six; print(six.text_type.__name__)")
         assert result.stdout == "str\n", result.stderr
     state.delete()
+
+
+async def test_a_template_installs_from_this_machines_index_and_works_without_a_network() -> None:
+    steps = Sandbox.template("six", backend="namespace", host=shared_host()).install("six>=1.16")
+    try:
+        made = await steps.save()
+    except SandboxUnavailable as reason:
+        pytest.skip(f"this machine's index: {reason.message}")
+    try:
+        async with await create(source="template:six") as sandbox:
+            assert sandbox.record.network == ()
+            result = await sandbox.run("python", "-c", "import six; print(six.text_type.__name__)")
+            assert result.stdout == "str\n", result.stderr
+        assert await steps.save() == made
+        nothing = Sandbox.template("six", backend="namespace", host=shared_host())
+        with pytest.raises(SandboxError, match="could not be built"):
+            await nothing.install("there-is-no-such-package-0x5f3").save()
+    finally:
+        prune_templates(shared_host().state, keep=0)
 
 
 @needs_node

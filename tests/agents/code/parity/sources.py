@@ -16,6 +16,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from html import unescape
 
 from holdfast.sandbox import registries
@@ -59,21 +60,34 @@ class Module:
     """A file of the package and its text with the bug."""
 
 
-def fetched(package: str) -> dict[str, str]:
-    """The Python files of the newest source distribution, by their path in it."""
-    settings = registries.configured(registries._ask_pip("config", "list"))  # pyright: ignore[reportPrivateUsage]
-    index = settings.get("index-url") or registries.default_index(
-        registries._ask_pip("install", "--help")
-    )  # pyright: ignore[reportPrivateUsage]
-    trust = ssl.create_default_context(cafile=settings.get("cert"))
+@cache
+def _index() -> tuple[str, str | None]:
+    """Where pip fetches from, and whose certificates it believes there."""
+    ask = registries._ask_pip  # pyright: ignore[reportPrivateUsage]
+    settings = registries.configured(ask("config", "list"))
+    index = settings.get("index-url") or registries.default_index(ask("install", "--help"))
+    return index, settings.get("cert")
+
+
+def newest(package: str) -> bytes:
+    """The newest source distribution, a compressed tar; empty if there is none."""
+    index, certificates = _index()
+    trust = ssl.create_default_context(cafile=certificates)
     page = f"{index.rstrip('/')}/{package}/"
     links = _LINK.findall(_got(page, trust).decode())
     archives = [(_version(name), unescape(href)) for href, name in links if _STABLE.search(name)]
     if not archives:
-        return {}
+        return b""
     _, href = max(archives)
-    raw = _got(urllib.parse.urljoin(page, href.partition("#")[0]), trust)
+    return _got(urllib.parse.urljoin(page, href.partition("#")[0]), trust)
+
+
+def fetched(package: str) -> dict[str, str]:
+    """The Python files of the newest source distribution, by their path in it."""
+    raw = newest(package)
     files: dict[str, str] = {}
+    if not raw:
+        return files
     with tarfile.open(fileobj=io.BytesIO(raw), mode="r:gz") as archive:
         for member in archive:
             if member.isfile() and member.name.endswith(".py") and member.size < _MOST_FILE:
