@@ -32,6 +32,7 @@ from holdfast.runtime.client import get_run
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.forking import UNCHANGED
 from holdfast.runtime.step_records import steps_of
+from holdfast.sandbox.run_snapshots import delete_orphans
 from holdfast.store.base import RunFilter
 
 SHOWN_CHARACTERS = 300
@@ -385,6 +386,7 @@ async def _delete_run(options: argparse.Namespace) -> int:
     async with visit(options) as engine:
         run = await find_run(engine.store, options.run)
         deleted = await engine.store.delete(run.id, engine.clock.now())
+        await delete_orphans(engine.store.get)
     if options.json:
         output.show_json({"deleted": deleted})
     else:
@@ -408,6 +410,8 @@ async def _bulk_runs(options: argparse.Namespace) -> int:
             before = engine.clock.now() - parse_duration(options.older_than)
             where = replace(where, created_before=before)
         result = await steer_all(engine, options.action, where, dry_run=options.dry_run)
+        if options.action == "delete":
+            await delete_orphans(engine.store.get)
     if options.json:
         output.show_json({**vars(result), "dry_run": options.dry_run})
     elif options.dry_run:

@@ -33,7 +33,9 @@ from holdfast.cli import output, sandbox_terminal
 from holdfast.durations import seconds
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.records.sandboxes import SandboxRecord
+from holdfast.runtime.app import open_engine
 from holdfast.sandbox import CommandResult, Ended, Host, Sandbox, StoreObserver, cleanup, control
+from holdfast.sandbox.run_snapshots import delete_orphans
 from holdfast.sandbox.settings import load
 from holdfast.sandbox.snapshots import list_snapshots
 from holdfast.sandbox.state import default_state
@@ -381,10 +383,16 @@ async def _gc(options: argparse.Namespace) -> int:
     dropped = Dropped()
     if keep is not None and opener.exists(store):
         dropped = await asyncio.to_thread(opener.prune_sandboxes, store, keep)
+    orphans: list[str] = []
+    if opener.exists(store):
+        async with open_engine(store, worker=False) as engine:
+            orphans = await delete_orphans(engine.store.get)
     if options.json:
-        output.show_json({"swept": swept, "dropped": asdict(dropped)})
+        output.show_json({"swept": swept, "dropped": asdict(dropped), "snapshots": orphans})
         return 0
     output.note(f"removed what {len(swept)} ended process(es) left behind")
+    if orphans:
+        output.note(f"removed {len(orphans)} snapshot(s) of deleted runs")
     if keep is not None:
         told = f"{dropped.sandboxes} sandbox(es), {dropped.commands} command(s) and"
         output.note(f"dropped the records of {told} {dropped.attempts} attempt(s) to get out")

@@ -134,6 +134,7 @@ def _info(options: argparse.Namespace) -> int:
 def _prune(options: argparse.Namespace) -> int:
     from holdfast import config
     from holdfast.runtime.retention import Pruned, RetentionSettings, prune
+    from holdfast.sandbox.run_snapshots import delete_orphans
 
     settings = config.section("retention", RetentionSettings)
     if not settings.has_rules:
@@ -141,7 +142,9 @@ def _prune(options: argparse.Namespace) -> int:
 
     async def do() -> Pruned:
         async with visit(options) as engine:
-            return await prune(engine, settings, dry_run=options.dry_run)
+            done = await prune(engine, settings, dry_run=options.dry_run)
+            await delete_orphans(engine.store.get)
+            return done
 
     done = asyncio.run(do())
     if options.json:

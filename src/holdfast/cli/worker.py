@@ -143,16 +143,22 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
 
 @asynccontextmanager
 async def pruning(engine: Engine) -> AsyncGenerator[None]:
-    """Let go of runs whose time is over, as the configuration says, while this is open."""
+    """Let go of runs whose time is over, as the configuration says, and of what deleted runs have
+    kept of their sandboxes, while this is open."""
     from holdfast.runtime.retention import keep_pruning
+    from holdfast.sandbox.run_snapshots import keep_deleting_orphans
 
-    looking = asyncio.create_task(keep_pruning(engine)) if engine.works else None
+    looking: list[asyncio.Task[None]] = []
+    if engine.works:
+        work = (keep_pruning(engine), keep_deleting_orphans(engine.store.get))
+        looking += [asyncio.create_task(each) for each in work]
     try:
         yield
     finally:
-        if looking is not None:
-            looking.cancel()
-            await asyncio.wait([looking])
+        for task in looking:
+            task.cancel()
+        if looking:
+            await asyncio.wait(looking)
 
 
 @asynccontextmanager

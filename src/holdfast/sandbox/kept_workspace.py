@@ -10,6 +10,8 @@ What `keep` gives is small and goes into the journal as a step's result; the fil
 beside it, on this machine. Whoever opens that state gets a new sandbox with just these files: the
 next step, or the next attempt of one that failed half-way, in this process or in another that the
 run goes on in. Processes do not last from one to the next.
+
+What a step keeps is deleted with its run, unless another run has opened it, or by `delete`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.errors import NotFound, Refused
+from holdfast.sandbox import run_snapshots
 from holdfast.sandbox.host import Host, default_host
 from holdfast.sandbox.sandbox import Sandbox
 from holdfast.sandbox.snapshots import Snapshot, get_snapshot
@@ -34,14 +37,17 @@ class WorkspaceState:
     """The snapshot's id."""
 
     def delete(self, *, host: Host | None = None) -> None:
-        """Remove its files, and those it was built on that nothing else needs."""
+        """Remove its files, and the earlier states it was built on that nothing else needs."""
         state = (host or default_host()).state
         try:
             latest = get_snapshot(state, self.snapshot)
-            for id in (latest.id, *latest.parents):
-                get_snapshot(state, id).delete()
+            latest.delete()
+            for each in (get_snapshot(state, id) for id in latest.parents):
+                if not each.marks.is_dir():
+                    return  # what the workspace began from: a template, a snapshot of somebody's
+                each.delete()
         except (NotFound, Refused):
-            return  # deleted already; or another state, or a template, is built on it
+            return  # deleted already; or another state is built on it
 
 
 class Workspace:
@@ -62,12 +68,15 @@ class Workspace:
 
         `options` are those of `Sandbox.create`.
         """
-        start = state.snapshot if state is not None else source
-        return cls(await Sandbox.create(source=start, **options))
+        if state is None:
+            return cls(await Sandbox.create(source=source, **options))
+        host: Host = options.get("host") or default_host()
+        run_snapshots.adopt(get_snapshot(host.state, state.snapshot))
+        return cls(await Sandbox.create(source=state.snapshot, **options))
 
     async def keep(self) -> WorkspaceState:
         """Keep the files as they are now; what is done after is not kept."""
-        return WorkspaceState((await self.sandbox.snapshot()).id)
+        return WorkspaceState((await self.sandbox.snapshot_for(run_snapshots.current_run())).id)
 
     async def __aenter__(self) -> Self:
         return self

@@ -46,7 +46,7 @@ from holdfast.sandbox.network import AllowedHost, Network
 from holdfast.sandbox.recording import of_step, shown
 from holdfast.sandbox.runtimes import has_node
 from holdfast.sandbox.settings import BackendName, IsolationName
-from holdfast.sandbox.snapshots import Snapshot, get_snapshot, take_snapshot
+from holdfast.sandbox.snapshots import KeptFor, Snapshot, get_snapshot, take_snapshot
 from holdfast.sandbox.sources import copy_in
 from holdfast.sandbox.spec import (
     DEFAULT_OUTPUT,
@@ -454,8 +454,18 @@ class Sandbox:
         if isinstance(self._instance, RemoteInstance):
             answer = await control.ask(self._channel, "snapshot", sandbox=self.id)
             return get_snapshot(self.host.state, str(answer["snapshot"]))
+        return await self._keep(None)
+
+    async def snapshot_for(self, run: KeptFor) -> Snapshot:
+        """A snapshot that is deleted with this run; only of a sandbox this process has made."""
+        self._must_run()
+        if isinstance(self._instance, RemoteInstance):
+            raise Refused(f"{self.id} was made by another process", hint="ask it for a snapshot")
+        return await self._keep(run)
+
+    async def _keep(self, run: KeptFor | None) -> Snapshot:
         return await take_snapshot(
-            self.host.state, self.backend, self._instance, self._channel, self._spec
+            self.host.state, self.backend, self._instance, self._channel, self._spec, run
         )
 
     async def set_network(self, network: Network | Iterable[str | AllowedHost] | None) -> None:

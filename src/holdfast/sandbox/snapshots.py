@@ -56,6 +56,11 @@ class Snapshot:
     def folder(self) -> Path:
         return self.state / "snapshots" / self.id
 
+    @property
+    def marks(self) -> Path:
+        """The runs it is kept for; no such folder if it was taken for its own sake."""
+        return self.folder / "kept_for"
+
     def layers(self) -> tuple[str, ...]:
         """The folders to mount, topmost first."""
         chain = (self.id, *self.parents)
@@ -74,6 +79,21 @@ class Snapshot:
         with contextlib.suppress(FileNotFoundError):
             self.folder.rename(gone)
             shutil.rmtree(gone)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFor:
+    """A run that needs a snapshot, and the store it is in: a file in the snapshot's `kept_for`."""
+
+    run_id: str
+    store: str
+
+    def mark(self, folder: Path) -> None:
+        """Say so, in whole or not at all."""
+        marks = folder / "kept_for"
+        marks.mkdir(exist_ok=True)
+        (marks / f".{self.run_id}").write_text(self.store)
+        (marks / f".{self.run_id}").rename(marks / self.run_id)
 
 
 def list_snapshots(state: Path) -> list[Snapshot]:
@@ -109,18 +129,20 @@ def keep(
     sandbox_id: str,
     owner: int | None,
     limits: Limits,
+    run: KeptFor | None = None,
 ) -> Snapshot:
     """Copy a writable layer (a folder's descriptor) to disk, whole or not at all."""
-    with Draft(state, sandbox_id) as draft:
+    with Draft(state, sandbox_id, run) as draft:
         size = _Copy(owner, limits).tree(upper, draft.layer)
         parents = tuple(Path(layer).parent.name for layer in below)
         return draft.finish("namespace", size, parents)
 
 
 class Draft:
-    """A snapshot in the making: there once it is finished, or gone."""
+    """A snapshot in the making: there once it is finished, or gone; `run` is whose it is."""
 
-    def __init__(self, state: Path, sandbox_id: str) -> None:
+    def __init__(self, state: Path, sandbox_id: str, run: KeptFor | None = None) -> None:
+        self._run = run
         self.id = new_id("snap")
         self._state, self._sandbox_id = state, sandbox_id
         self._folder = state / "snapshots" / f"{self.id}.draft"
@@ -144,6 +166,8 @@ class Draft:
             "backend": backend,
         }
         (self._folder / "meta.json").write_text(json.dumps(meta))
+        if self._run is not None:
+            self._run.mark(self._folder)
         self._folder.rename(made.folder)
         return made
 
@@ -386,7 +410,12 @@ _PACKING = ("gvisor",)
 
 
 async def take_snapshot(
-    state: Path, backend: str, instance: Instance, channel: Channel, spec: Spec
+    state: Path,
+    backend: str,
+    instance: Instance,
+    channel: Channel,
+    spec: Spec,
+    run: KeptFor | None = None,
 ) -> Snapshot:
     """Keep a sandbox's files as they are; its processes are paused meanwhile."""
     if instance.upper is None and backend not in _PACKING:
@@ -395,10 +424,10 @@ async def take_snapshot(
         )
     async with _still(instance, channel):
         if instance.upper is None:
-            return await _told(state, backend, instance.id, channel, spec)
+            return await _told(state, backend, instance.id, channel, spec, run)
         owner = uids.FIRST if os.geteuid() == 0 else None
         return await asyncio.to_thread(
-            keep, state, instance.upper, spec.layers, instance.id, owner, spec.limits
+            keep, state, instance.upper, spec.layers, instance.id, owner, spec.limits, run
         )
 
 
@@ -425,10 +454,17 @@ async def _still(instance: Instance, channel: Channel) -> AsyncGenerator[None]:
         channel.tell("resume")
 
 
-async def _told(state: Path, backend: str, id: str, channel: Channel, spec: Spec) -> Snapshot:
+async def _told(
+    state: Path,
+    backend: str,
+    id: str,
+    channel: Channel,
+    spec: Spec,
+    run: KeptFor | None,
+) -> Snapshot:
     """Whole, not what differs from the one below: the agent sees only the whole."""
     limits = spec.limits
-    with Draft(state, id) as draft:
+    with Draft(state, id, run) as draft:
         # Each of the roots may be filled, as far as its memory goes, over what it started from.
         below = sum(_read(Path(layer).parent / "meta.json", state).size for layer in spec.layers)
         most = min(len(ROOTS) * limits.disk, limits.memory) + below

@@ -19,6 +19,7 @@ from holdfast.agents.repo.workspace import ROOT, Workspace
 from holdfast.errors import SandboxError, SandboxFileError, SourceError, UsageError
 from holdfast.sandbox import Sandbox
 from holdfast.sandbox.registries import Access, npm_network, pip_network
+from holdfast.sandbox.run_snapshots import current_run
 from holdfast.sandbox.sources import is_git
 
 _HELPER = re.compile(r"[\w+.-]+::")
@@ -141,7 +142,7 @@ async def take(
             tests = TestPlan(test_command, ("given",), "given")
         await _set_up(workspace, setup, dict(found.env), tree)
         try:
-            snapshot = await sandbox.snapshot()
+            snapshot = await sandbox.snapshot_for(current_run())
         except SandboxError as error:
             raise SandboxError(
                 f"the repo can't be kept: {error.message}",

@@ -6,6 +6,7 @@ files is on record as a snapshot and patches, so the step is simply done again.
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 
 from holdfast.agents import prompts
@@ -26,6 +27,7 @@ from holdfast.errors import UsageError
 from holdfast.gateway import default_gateway
 from holdfast.runtime.context import step_context
 from holdfast.runtime.definitions import step
+from holdfast.sandbox import WorkspaceState
 
 # --- before and after ---
 
@@ -127,7 +129,7 @@ async def close_workspace() -> None:
 @step(retries=2, timeout="5m")
 async def let_go(snapshot: str) -> None:
     """Delete the snapshot of the repo: nothing of the run needs it any more."""
-    await workspace.delete_snapshot(snapshot)
+    await asyncio.to_thread(WorkspaceState(snapshot).delete)
 
 
 @step(retries=1, timeout="24h")

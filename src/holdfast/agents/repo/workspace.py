@@ -8,16 +8,13 @@ anew in another sandbox, and its id shows that it is the same.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.agents.repo.records import Base, Patch, Plan
 from holdfast.errors import FatalError, NotFound, SandboxError
-from holdfast.sandbox import CommandResult, Network, Sandbox, default_host
-from holdfast.sandbox.snapshots import get_snapshot, list_snapshots
-from holdfast.session import current_store
-from holdfast.store import opener
-from holdfast.store.sandboxes import SandboxFilter
+from holdfast.sandbox import CommandResult, Network, Sandbox, default_host, run_snapshots
 
 ROOT = "/workspace"
 OWN = "/home/user/.holdfast"
@@ -230,25 +227,6 @@ async def close_open(run_id: str) -> None:
 # --- the snapshots of a run: none outlives it, also where a process died between two steps ---
 
 
-_MOST_SANDBOXES = 1000
-
-
-async def delete_snapshot(snapshot: str) -> None:
-    """Delete a snapshot; one that is gone is fine."""
-    try:
-        get_snapshot(default_host().state, snapshot).delete()
-    except NotFound:
-        pass
-
-
 async def delete_stray_snapshots(run_id: str) -> None:
-    """Delete what sandboxes of this run have kept: nobody was told of it before they died."""
-    records = opener.sandbox_records(current_store())
-    try:
-        page = await records.list(SandboxFilter(run_id=run_id), limit=_MOST_SANDBOXES)
-    finally:
-        await records.close()
-    made = {sandbox.id for sandbox in page.sandboxes}
-    for snapshot in list_snapshots(default_host().state):
-        if snapshot.sandbox_id in made:
-            snapshot.delete()
+    """Delete what this run has kept and nobody was told of, since its process died."""
+    await asyncio.to_thread(run_snapshots.release, default_host().state, {run_id})

@@ -14,6 +14,7 @@ from holdfast.runtime.client import get_run, send_event
 from holdfast.runtime.definitions import registered
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.forking import UNCHANGED, history_before
+from holdfast.sandbox.run_snapshots import delete_orphans
 from holdfast.server import views
 from holdfast.server.api.workflows import started_reply
 from holdfast.server.dependencies import TheEngine, TheRun
@@ -86,7 +87,9 @@ async def retry(engine: TheEngine, run: TheRun, body: Nothing | None = None) -> 
 @router.post("/delete", response_model=DeletedRuns)
 async def delete(engine: TheEngine, run: TheRun, body: Nothing | None = None) -> Response:
     """Delete a run that has ended, with all that belongs to it and the children it has called."""
-    return Json({"deleted": await engine.store.delete(run.id, engine.clock.now())})
+    deleted = await engine.store.delete(run.id, engine.clock.now())
+    await delete_orphans(engine.store.get)
+    return Json({"deleted": deleted})
 
 
 @router.post("/fork", status_code=202, response_model=Started)

@@ -18,6 +18,7 @@ from holdfast.records import Chunk, Run, Status
 from holdfast.runtime.bulk import steer_all
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.step_records import records_of
+from holdfast.sandbox.run_snapshots import delete_orphans
 from holdfast.server import sse, views
 from holdfast.server.change_feed import Feed, Touch, last_event_id
 from holdfast.server.dependencies import (
@@ -158,6 +159,8 @@ async def steer_runs(engine: TheEngine, body: SteerRuns) -> Response:
     if where == RunFilter():
         raise UsageError("no filter was given", hint="name a workflow, status, attribute or parent")
     result = await steer_all(engine, body.action, where, dry_run=body.dry_run)
+    if body.action == "delete":
+        await delete_orphans(engine.store.get)
     return Json(vars(result))
 
 
