@@ -10,7 +10,7 @@ holdfast sandbox logs ID COMMAND      what one of them wrote; --follow until it 
 holdfast sandbox kill ID COMMAND      end one of them, or signal it
 holdfast sandbox url ID PORT          the address of a server in it
 holdfast sandbox stop ID …            end it
-holdfast sandbox gc                   remove what killed processes left behind, and old records
+holdfast sandbox gc                   what killed processes and deleted runs left, and old records
 holdfast sandbox snapshots            what was kept
 holdfast sandbox templates            what can be started from by name
 """
@@ -83,7 +83,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     url.add_argument("port", type=int)
     stop = _verb(verbs, "stop", "end sandboxes", _stop)
     stop.add_argument("id", nargs="+")
-    gc = _verb(verbs, "gc", "remove what killed processes left behind, and old records", _gc)
+    gc = _verb(
+        verbs,
+        "gc",
+        "remove what killed processes and deleted runs left behind, and old records",
+        _gc,
+    )
     gc.add_argument(
         "--keep",
         metavar="AGE",
