@@ -11,8 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import generate_text, sleep, step, step_context, wait_for_event, workflow
-from holdfast.ready.simulation import KINDS, Mishap, Scenario, SimulatedRun, broken, play, simulate
+from holdfast import (
+    generate_text,
+    now,
+    patched,
+    sleep,
+    step,
+    step_context,
+    wait_for_event,
+    workflow,
+)
+from holdfast.ready.simulation import (
+    JUMP,
+    KINDS,
+    Mishap,
+    Scenario,
+    SimulatedRun,
+    broken,
+    play,
+    simulate,
+)
+from holdfast.runtime.definitions import registered
 from ready.mistakes import MISTAKES
 
 pytestmark = pytest.mark.usefixtures("quiet", "own_registry")
@@ -79,6 +98,69 @@ def test_every_kind_of_mishap_happens_and_the_same_seed_tells_the_same_story() -
                     break
         half = len(told) // 2
         assert told[:half] == told[half:], kind
+
+
+def deployed(*, guarded: bool) -> Scenario:
+    """A workflow, and new code of it that asks for something more in the middle."""
+
+    @step
+    async def note(word: str) -> str:
+        return word
+
+    @workflow(name="deployed_between")
+    async def old() -> list[str]:
+        return [await note("first"), await note("last")]
+
+    @workflow(name="deployed_between")
+    async def new() -> list[str]:
+        first = await note("first")
+        if not guarded or patched("more"):
+            await note("more")
+        return [first, await note("last")]
+
+    registered()["deployed_between"] = old
+    return Scenario(old, new_code={"deployed_between": new})
+
+
+def test_a_deploy_in_between_is_found_to_break_a_run_unless_the_change_is_guarded() -> None:
+    scenario = deployed(guarded=False)
+    _, calm = play(scenario, (), 0)
+    runs = [play(scenario, [Mishap(at, "deploy")], 0)[0] for at in range(2, calm.boundaries + 1, 2)]
+    stuck = [run for run in runs if broken(scenario, run).startswith("the run is stuck")]
+    assert stuck and len(stuck) < len(runs)
+    assert any("new code is deployed" in line for line in stuck[0].story)
+    scenario = deployed(guarded=True)
+    results: list[list[str]] = []
+    for at in range(2, calm.boundaries + 1, 2):
+        run, _ = play(scenario, [Mishap(at, "deploy")], 0)
+        assert not broken(scenario, run), run.story
+        results.append([effect.arguments["word"] for effect in run.effects])
+    assert any("more" in words for words in results), results
+    assert any("more" not in words for words in results), results
+
+
+def test_a_clock_that_is_set_back_makes_timers_late_and_nothing_else() -> None:
+    @step
+    async def work() -> None: ...
+
+    @workflow(name="timed_by_the_wall")
+    async def flow() -> float:
+        before = now()
+        await work()
+        await sleep(30)
+        return (now() - before).total_seconds()
+
+    def check_time_passes(run: SimulatedRun) -> bool:
+        return run.result >= 0
+
+    scenario = Scenario(flow, checks={"check_time_passes": check_time_passes})
+    _, calm = play(scenario, (), 0)
+    runs = [
+        play(scenario, [Mishap(at, "clock back")], 0)[0] for at in range(1, calm.boundaries + 1)
+    ]
+    assert {broken(scenario, run) for run in runs} == {""}
+    assert any(run.seconds > JUMP for run in runs), [run.seconds for run in runs]
+    assert all("set back" in " ".join(run.story) for run in runs if run.seconds > JUMP)
 
 
 APP = """

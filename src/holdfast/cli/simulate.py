@@ -10,7 +10,13 @@ from holdfast.cli import output
 from holdfast.cli.options import add_common, parse_duration, parse_object
 from holdfast.cli.workflow_files import load, load_workflow
 from holdfast.errors import Refused
-from holdfast.ready.simulation import Counterexample, SimulationReport, scenario_of, simulate
+from holdfast.ready.simulation import (
+    Counterexample,
+    SimulationReport,
+    load_new_code,
+    scenario_of,
+    simulate,
+)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +32,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="the first of them (0)")
     parser.add_argument("--input", metavar="JSON", help="the workflow's arguments, as an object")
     parser.add_argument(
+        "--deploy", metavar="FILE.py", help="new code, with which workers are replaced in between"
+    )
+    parser.add_argument(
         "--time", metavar="DURATION", help="stop after so long, even if seeds are left"
     )
     parser.add_argument(
@@ -38,7 +47,8 @@ def _simulate(options: argparse.Namespace) -> int:
     workflow = load_workflow(options.workflow)
     checks = {} if options.invariant is None else vars(load(options.invariant))
     given = None if options.input is None else parse_object(options.input, "--input")
-    scenario = scenario_of(workflow, checks, given)
+    new_code = {} if options.deploy is None else load_new_code(options.deploy, Path.cwd())
+    scenario = scenario_of(workflow, checks, given, new_code)
     if options.save is not None and options.save.exists():
         raise Refused(f"{options.save} exists", hint="name another file: nothing is replaced")
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)  # thousands of mishaps, all on purpose
@@ -106,6 +116,7 @@ def test_the_invariants_hold_in_this_story():
         workflow={options.workflow!r},
         invariant={options.invariant!r},
         input={input!r},
+        deploy={options.deploy!r},
         plan={plan!r},
         seed={found.world_seed},
     )

@@ -45,7 +45,8 @@ from holdfast.store.base import DECIDED, END_OF, NewRun
 from holdfast.testing.world import Process, World
 
 Kind = Literal[
-    "kill", "pause", "disk full", "step error", "late error", "clock", "model 429", "model 529",
+    "kill", "pause", "disk full", "step error", "late error", "clock", "clock back", "deploy",
+    "model 429", "model 529",
     "cut stream", "broken tool call", "event twice", "event late", "event never", "events early",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -122,10 +123,17 @@ class Scenario:
     """Puts back what steps have changed in this process."""
     approve: bool = True
     """What people decide."""
+    new_code: Mapping[str, Workflow[..., Any]] = field(
+        default_factory=dict[str, Workflow[..., Any]]
+    )
+    """The workflows that a deploy brings, by name; without them workers begin anew as they were."""
 
 
 def scenario_of(
-    workflow: Workflow[..., Any], checks: Mapping[str, Any], input: Mapping[str, Any] | None = None
+    workflow: Workflow[..., Any],
+    checks: Mapping[str, Any],
+    input: Mapping[str, Any] | None = None,
+    new_code: Mapping[str, Workflow[..., Any]] | None = None,
 ) -> Scenario:
     """A scenario from the names of a module: `check_…` functions, and INPUT, EVENTS, FAKES, MODEL,
     APPROVE and `reset`, where it has them."""
@@ -140,7 +148,19 @@ def scenario_of(
         chosen["model"] = checks["MODEL"]
     if "reset" in checks:
         chosen["reset"] = checks["reset"]
-    return Scenario(workflow, checks=found, fakes=fakes, **chosen)
+    return Scenario(workflow, checks=found, fakes=fakes, new_code=new_code or {}, **chosen)
+
+
+def load_new_code(place: str, root: Path) -> dict[str, Workflow[..., Any]]:
+    """The workflows of a file that is to be deployed, whose names may be known here already."""
+    known = dict(registered())
+    registered().clear()
+    try:
+        load_module(place, root)
+        return dict(registered())
+    finally:
+        registered().clear()
+        registered().update(known)
 
 
 # --- the world ---
@@ -203,6 +223,16 @@ class StoryWorld(World):
         elif kind == "clock":
             self.tell(f"the machine sleeps for {JUMP:g} s {words}")
             self.clock.time += JUMP
+        elif kind == "clock back":
+            self.tell(f"the clock is set back by {JUMP:g} s {words}")
+            self.clock.offset -= JUMP
+        elif kind == "deploy":
+            what = "new code" if self.scenario.new_code else "the same code"
+            self.tell(f"{what} is deployed {words}: every worker is replaced")
+            self.workflows = {**self.workflows, **self.scenario.new_code}
+            for each in self.processes:
+                if each is not self.client:
+                    self._doomed[each.name] = words
         return kind
 
     def is_disk_full(self, process: Process) -> bool:
@@ -324,7 +354,7 @@ class StoryWorld(World):
             return
         number = len(self._seen)
         kind = self._plan.get(("event", number))
-        now, deadline = self.clock.time, facts.get("deadline")
+        now, deadline = self.clock.time, facts.get("deadline")  # that one by the wall clock
         if kind == "event never":
             self._never.add(name)
         if name in self._never:
@@ -332,7 +362,7 @@ class StoryWorld(World):
             return
         moment = now + 1.0
         if kind == "event late" and deadline is not None:
-            moment = deadline + 1.0
+            moment = deadline - self.clock.offset + 1.0
         for turn in range(2 if kind == "event twice" else 1):
             self._due.append(
                 (moment + turn, lambda turn=turn: self._send(run_id, name, facts, turn))
@@ -353,7 +383,7 @@ class StoryWorld(World):
         event_id = f"{name}-{len(self.events)}"
         # To the run alone where its name is the webhook's own, which others may have, too.
         to = run_id if name.startswith("@") else None
-        self.do(self.client.store.send(name, data, event_id, to, self.clock.time))
+        self.do(self.client.store.send(name, data, event_id, to, self.clock.now()))
 
     async def _decide(self, id: str) -> None:
         from holdfast.loop.approval_decisions import decide
@@ -636,6 +666,7 @@ def replay_saved(
     workflow: str,
     invariant: str | None,
     input: Mapping[str, Any],
+    deploy: str | None = None,
     plan: Sequence[Mapping[str, Any]],
     seed: int,
 ) -> SimulatedRun:
@@ -646,4 +677,5 @@ def replay_saved(
         raise UsageError(f"{place} has no workflow {name!r}")
     checks = {} if invariant is None else vars(load_module(invariant, Path.cwd()))
     chosen = cast("Workflow[..., Any]", found)
-    return replay_story(scenario_of(chosen, checks, input), plan, seed)
+    new_code = {} if deploy is None else load_new_code(deploy, Path.cwd())
+    return replay_story(scenario_of(chosen, checks, input, new_code), plan, seed)

@@ -26,11 +26,16 @@ SETTINGS = Settings(lease_seconds=6, sweep_seconds=2, idle_seconds=1, store_retr
 
 
 class WorldClock:
+    """The time that passes, and the wall clock, which may be set."""
+
     def __init__(self) -> None:
         self.time = 1_750_000_000.0
+        self.offset = 0.0
+        """By how much the wall clock was set, all in all."""
 
     def now(self) -> float:
-        return self.time
+        """What the wall clock shows."""
+        return self.time + self.offset
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -128,22 +133,44 @@ class SimLoop(asyncio.AbstractEventLoop):
             asyncio._set_running_loop(None)  # pyright: ignore[reportPrivateUsage]
 
 
+class WallTimer:
+    """Rings when the wall clock shows its moment, also if that is set back meanwhile."""
+
+    def __init__(
+        self, loop: SimLoop, clock: WorldClock, when: float, callback: Callable[[], None]
+    ) -> None:
+        self._loop, self._clock, self._when, self._callback = loop, clock, when, callback
+        self._arm()
+
+    def _arm(self) -> None:
+        self._handle = self._loop.call_at(self._when - self._clock.offset, self._ring)
+
+    def _ring(self) -> None:
+        if self._when - self._clock.now() > 1e-6:  # less is rounding
+            self._arm()
+        else:
+            self._callback()
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+
 class LoopClock:
     """The engine's clock, on a simulated loop."""
 
-    def __init__(self, loop: SimLoop) -> None:
-        self._loop = loop
+    def __init__(self, loop: SimLoop, clock: WorldClock) -> None:
+        self._loop, self._clock = loop, clock
 
     boot = "the world's"
 
     def now(self) -> float:
-        return self._loop.time()
+        return self._clock.now()
 
     def steady(self) -> float:
         return self._loop.time()
 
-    def call_at(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        return self._loop.call_at(when, callback)
+    def call_at(self, when: float, callback: Callable[[], None]) -> WallTimer:
+        return WallTimer(self._loop, self._clock, when, callback)
 
     def call_after(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return self._loop.call_later(seconds, callback)
@@ -157,7 +184,7 @@ class Process:
         self.loop = SimLoop(world.clock)
         self.paused_until = 0.0
         self.world = world
-        clock = LoopClock(self.loop)
+        clock = LoopClock(self.loop, world.clock)
         self.store = MemoryStore(
             world.database,
             self.name,
