@@ -165,7 +165,8 @@ class Site:
             start_new_session=True,
         )
         assert self._process.stdout is not None
-        assert json.loads(self._process.stdout.readline())["url"] == self.url
+        told = json.loads(self._process.stdout.readline())
+        assert told.get("url") == self.url, told
 
     def kill(self) -> None:
         """As the power does: no word to anybody."""

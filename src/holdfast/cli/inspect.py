@@ -24,7 +24,7 @@ from holdfast.errors import StoreError, UsageError
 if TYPE_CHECKING:
     from holdfast.server.settings import ServerSettings
 
-PLACES = ("runs", "approvals", "models", "calls", "sandboxes", "workers")
+PLACES = ("runs", "approvals", "models", "calls", "sandboxes", "workers", "blueprint")
 LOOK_SECONDS = 10.0
 """A busy server may take this long; where there is none, the system says so at once."""
 
@@ -140,10 +140,12 @@ def _serve(options: argparse.Namespace, settings: ServerSettings, path: str, pla
         from holdfast.runtime.app import open_engine
         from holdfast.server.app import create_app
         from holdfast.server.http_server import serve
+        from holdfast.server.inspector.project_picture import ProjectPicture
 
         stop = stopped_by_signals()
         async with open_engine(path, worker=False) as engine:
-            app = create_app(engine, settings)
+            picture = ProjectPicture.of_this_folder((), engine.store.name)
+            app = create_app(engine, settings, picture=picture)
             await serve(
                 app, listener, stop, lambda: _show(options, f"{settings.url}{place}", already=False)
             )

@@ -95,13 +95,15 @@ async def _run(
     from holdfast.runtime.app import open_engine
     from holdfast.server.app import create_app
     from holdfast.server.http_server import serve
+    from holdfast.server.inspector.project_picture import ProjectPicture
     from holdfast.server.sandbox_ports import PortProxy
 
     stop = stopped_by_signals()
     path = store_name(options)
     works = not options.no_worker
     async with open_engine(path, worker=works, grace=grace, engine=options.engine) as engine:
-        app = create_app(engine, settings)
+        picture = ProjectPicture.of_this_folder(tuple(options.modules), engine.store.name)
+        app = create_app(engine, settings, picture=picture)
         async with (
             pruning(engine),
             tracing(engine),

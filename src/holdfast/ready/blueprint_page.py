@@ -240,18 +240,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def html(told: Mapping[str, Any]) -> str:
-    """The page: the picture, and what it takes to ask it questions."""
-    style, script = (
-        resources.files("holdfast.ready").joinpath(f"blueprint_page.{kind}").read_text("utf-8")
-        for kind in ("css", "js")
-    )
-    data = json.dumps(told, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    boxes = "".join(
-        f'<label><input type="checkbox" value="{value}" checked> {word}</label>'
-        for value, word in _LAYERS
-    )
-    about = "".join(f"<p>{escape(line)}</p>" for line in words(told["advice"])[:2])
-    runs = f"{told['runs']:,} runs laid over it" if told["runs"] else "no runs laid over it"
+    """The page that stands alone: the picture, and what it takes to ask it questions."""
     title = f"Blueprint of {escape(told['project'])}"
     return f"""<!doctype html>
 <html lang="en">
@@ -262,29 +251,55 @@ def html(told: Mapping[str, Any]) -> str:
 style-src 'unsafe-inline'; script-src 'unsafe-inline'">
 <title>{title}</title>
 <style>
-{style}</style>
+{asset("blueprint_page.css")}{asset("blueprint_drawing.css")}</style>
 </head>
 <body>
-<header>
+<main>
 <h1>{title}</h1>
-{about}
-<p>{len(told["workflows"])} workflows, {len(told["parts"])} parts, {runs}, \
-{len(told["points"])} points of the doctor</p>
+{drawing(told)}</main>
+<script>
+{asset("blueprint_drawing.js")}</script>
+</body>
+</html>
+"""
+
+
+ASSETS = ("blueprint_drawing.css", "blueprint_drawing.js")
+"""What `drawing` is shown with, wherever it is."""
+
+
+def asset(name: str) -> str:
+    """The text of a file beside this one."""
+    return resources.files("holdfast.ready").joinpath(name).read_text("utf-8")
+
+
+def drawing(told: Mapping[str, Any], *, runs: str = "") -> str:
+    """The picture with its switches and the panel, for a page to stand in.
+
+    `runs`: the address before a run's id, if runs have pages here.
+    """
+    data = json.dumps(told, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    boxes = "".join(
+        f'<label><input type="checkbox" value="{value}" checked> {word}</label>'
+        for value, word in _LAYERS
+    )
+    about = "".join(f"<p>{escape(line)}</p>" for line in words(told["advice"])[:2])
+    laid = f"{told['runs']:,} runs laid over it" if told["runs"] else "no runs laid over it"
+    return f"""<div class="blueprint" data-runs="{escape(runs)}">
+<div class="about">{about}
+<p>{len(told["workflows"])} workflows, {len(told["parts"])} parts, {laid}, \
+{len(told["points"])} points of the doctor</p></div>
 <div class="tools" role="group" aria-label="What is shown">{boxes}
 <button type="button" id="kill" aria-pressed="false">Kill here: what then?</button></div>
-</header>
-<main>
+<div class="sheet">
 <section id="picture" aria-label="The picture" tabindex="0">
 {svg(told)}</section>
 <aside aria-label="Details"><div id="panel" aria-live="polite">
 <p>Choose a node: its source, options and last runs. With “Kill here” on, it says what a run that is
 killed there replays, does again, and can't know. Arrow keys go from node to node.</p></div></aside>
-</main>
+</div>
 <script type="application/json" id="told">{data}</script>
-<script>
-{script}</script>
-</body>
-</html>
+</div>
 """
 
 

@@ -35,6 +35,7 @@ from holdfast.server.api import (
 )
 from holdfast.server.authentication import Gatekeeper
 from holdfast.server.change_feed import Feed
+from holdfast.server.inspector.project_picture import ProjectPicture
 from holdfast.server.probes import Numbers
 from holdfast.server.replies import from_http, unexpected
 from holdfast.server.requests import BadBody
@@ -50,11 +51,16 @@ if TYPE_CHECKING:
 
 
 def create_app(
-    engine: Engine, settings: ServerSettings | None = None, *, gateway: Gateway | None = None
+    engine: Engine,
+    settings: ServerSettings | None = None,
+    *,
+    gateway: Gateway | None = None,
+    picture: ProjectPicture | None = None,
 ) -> FastAPI:
     """The application on an engine that is open.
 
     `gateway`: whose calls are shown; by default the one that this process's steps use.
+    `picture`: of the project whose runs these are, for the page that shows it.
     """
     settings = settings or ServerSettings()
     settings.check_reach()
@@ -71,6 +77,7 @@ def create_app(
     app.state.engine = engine
     app.state.settings = settings
     app.state.gateway = gateway
+    app.state.picture = picture
     app.state.sandboxes = opener.sandbox_records(engine.store.name)
     app.state.inspection = opener.inspection(engine.store.name)
     app.state.numbers = Numbers(engine, app.state.inspection)

@@ -30,6 +30,7 @@ from holdfast.gateway.config import GatewayConfig
 from holdfast.gateway.gateway import Gateway
 from holdfast.gateway.providers import resolve_providers
 from holdfast.gateway.secrets import Redactor
+from holdfast.ready.blueprint_page import ASSETS, asset
 from holdfast.server.authentication import csrf_token
 from holdfast.server.inspector import text_format
 from holdfast.server.inspector.run_data import label_of
@@ -45,6 +46,7 @@ NAVIGATION = (
     ("models", "/models", "Models"),
     ("sandboxes", "/sandboxes", "Sandboxes"),
     ("workers", "/workers", "Workers"),
+    ("blueprint", "/blueprint", "Blueprint"),
 )
 
 
@@ -173,7 +175,7 @@ def render(request: Request, page: Page, mark: str = "") -> Response:
             page=page,
             now=time.time(),
             csrf=csrf_token(request),
-            navigation=NAVIGATION,
+            navigation=_navigation(request),
             version=__version__,
             path=request.url.path,
             query=dict(request.query_params),
@@ -185,6 +187,12 @@ def render(request: Request, page: Page, mark: str = "") -> Response:
     headers = {"cache-control": "no-store", **page.headers}
     # Half a surrogate pair is no character, but may be in what a program recorded.
     return HTMLResponse(text.encode("utf-8", "replace"), page.status, headers)
+
+
+def _navigation(request: Request) -> list[tuple[str, str, str]]:
+    """The sections; the blueprint where there is a project to draw."""
+    drawn = getattr(request.app.state, "picture", None) is not None
+    return [each for each in NAVIGATION if drawn or each[0] != "blueprint"]
 
 
 def _live(page: Page, mark: str) -> str:
@@ -261,10 +269,11 @@ def _templates() -> Environment:
 @cache
 def static_files() -> dict[str, tuple[bytes, str]]:
     """The static files by name, with the hash that their addresses carry."""
+    files = {file.name: file.read_bytes() for file in sorted(STATIC.iterdir()) if file.is_file()}
+    files |= {name: asset(name).encode() for name in ASSETS}
     return {
-        file.name: (data := file.read_bytes(), hashlib.blake2b(data, digest_size=6).hexdigest())
-        for file in sorted(STATIC.iterdir())
-        if file.is_file()
+        name: (data, hashlib.blake2b(data, digest_size=6).hexdigest())
+        for name, data in files.items()
     }
 
 

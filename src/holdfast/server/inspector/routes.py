@@ -13,6 +13,7 @@ from holdfast.server.inspector import (
     calls,
     compare,
     models,
+    project_picture,
     run,
     runs,
     sandboxes,
@@ -72,3 +73,4 @@ add_action(router, "/approvals/{approval_id}", approvals.ask_decision, approvals
 add_page(router, "/schedules", schedules.schedules_page)
 add_action(router, "/schedules/{name}/do/{action}", schedules.ask_action, schedules.do_action)
 add_page(router, "/workers", workers.workers_page)
+add_page(router, "/blueprint", project_picture.picture_page)

@@ -2,6 +2,7 @@
 const told = JSON.parse(document.getElementById("told").textContent);
 const svg = document.querySelector("#picture svg");
 const panel = document.getElementById("panel");
+const runs = document.querySelector(".blueprint").dataset.runs;
 const kill = document.getElementById("kill");
 const nodes = [...svg.querySelectorAll("[data-id]")];
 const flows = Object.fromEntries(told.workflows.map((flow) => [flow.name, flow]));
@@ -24,9 +25,23 @@ function facts(rows) {
   const list = document.createElement("dl");
   for (const [name, value] of rows) {
     if (value === undefined || value === null || value === "") continue;
-    list.append(element("dt", name), element("dd", String(value)));
+    const shown = value instanceof Node ? document.createElement("dd") : element("dd", String(value));
+    if (value instanceof Node) shown.append(value);
+    list.append(element("dt", name), shown);
   }
   return list;
+}
+
+// Where runs have pages, their ids lead there.
+function lastRuns(ids) {
+  if (!runs || !ids.length) return ids.join(" ");
+  const all = document.createDocumentFragment();
+  for (const id of ids) {
+    const link = element("a", id);
+    link.href = runs + encodeURIComponent(id);
+    all.append(link, " ");
+  }
+  return all;
 }
 
 function find(id) {
@@ -49,7 +64,7 @@ function show(id) {
     ["in", flow.name + (node.helper ? ` › ${node.helper}` : "")], ["at", `${node.file}:${node.line}`], ["types", node.about],
     ...Object.entries(node.options || {}), ["times", seen.times], ["failed", seen.failed],
     ["p95", seen.p95 == null ? "" : `${seen.p95.toFixed(2)} s`], ["size p95", seen.bytes == null ? "" : `${seen.bytes} bytes`],
-    ["cost", seen.usd ? `$${seen.usd.toFixed(4)}` : ""], ["last runs", (seen.runs || []).join(" ")],
+    ["cost", seen.usd ? `$${seen.usd.toFixed(4)}` : ""], ["last runs", lastRuns(seen.runs || [])],
   ]));
   for (const point of node.points || []) panel.append(element("p", `${point.point}: ${point.message}`));
   if (node.crash) panel.append(element("h2", "Killed here"), element("p", `${MARKS[node.crash.outcome]}: it ${node.crash.why}.`));
@@ -89,6 +104,7 @@ function crash(id) {
 function choose(drawn) {
   for (const each of nodes) each.classList.toggle("chosen", each === drawn);
   show(drawn.dataset.id);
+  history.replaceState(null, "", "#" + encodeURIComponent(drawn.dataset.id));
   if (kill.getAttribute("aria-pressed") === "true") crash(drawn.dataset.id);
 }
 
@@ -115,3 +131,12 @@ svg.addEventListener("keydown", (event) => {
   else return;
   event.preventDefault();
 });
+// On a narrow screen the bodies are what is seen first, not the band left of them.
+const picture = document.getElementById("picture");
+const runtime = svg.querySelectorAll(".band")[1];
+if (picture.clientWidth < 600 && runtime) picture.scrollLeft = Number(runtime.getAttribute("x")) - 10;
+
+// The address names what is chosen.
+const named = decodeURIComponent(location.hash.slice(1));
+const there = nodes.find((each) => each.dataset.id === named);
+if (there) choose(there);
