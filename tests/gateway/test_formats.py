@@ -61,7 +61,7 @@ def test_a_documented_chat_reply() -> None:
 
 
 def test_a_documented_responses_reply() -> None:
-    body = {
+    body: dict[str, Any] = {
         "id": "resp_67cc", "object": "response", "created_at": 1741476542, "status": "completed",
         "error": None, "incomplete_details": None, "model": "gpt-5",
         "output": [
@@ -88,7 +88,7 @@ def test_a_documented_responses_reply() -> None:
 
 
 def test_a_documented_anthropic_reply() -> None:
-    body = {
+    body: dict[str, Any] = {
         "id": "msg_01X", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
         "content": [
             {"type": "thinking", "thinking": "Let me see", "signature": "EqQBCg"},
@@ -286,6 +286,7 @@ def test_requests_survive_every_format(name: Origin) -> None:
     lacking = {  # the model and streaming are in the address, thinking is a number or the model's
         "gemini": ("parallel_tools", "effort", "user", "stream"),
         "bedrock": ("parallel_tools", "effort", "user", "stream"),
+        "cohere": ("tool_choice", "parallel_tools", "user"),  # the one tool chosen is sent alone
     }
     for field in ("tool_choice", "parallel_tools", "max_tokens", "temperature", "effort", "user",
                   "stream"):  # fmt: skip

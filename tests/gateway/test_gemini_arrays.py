@@ -12,6 +12,7 @@ import pytest
 from gateway.support import Service, fake_providers, make_gateway
 from holdfast.gateway.messages import Request
 from holdfast.gateway.scripted import Fail, Say
+from holdfast.gateway.service.endpoints import asked_for
 from holdfast.testing.providers import FakeProvider
 
 UPSTREAMS = ["chat", "responses", "anthropic", "gemini", "bedrock"]
@@ -67,6 +68,14 @@ def test_an_error_is_in_the_array_too(service: Service, upstream: str) -> None:
     assert refused.status_code == 400 and refused.json()[0]["error"]["code"] == 400
     *begun, broken = asked(service, f"fake-{upstream}/m", "event").json()
     assert begun and "error" in broken
+
+
+def test_a_model_is_found_without_its_folder_as_the_ai_sdk_writes_it() -> None:
+    found = asked_for("/v1beta/fake-chat/m:streamGenerateContent")
+    assert found is not None and (found.model, found.streams) == ("fake-chat/m", True)
+    kept = asked_for("/v1beta/tunedModels/t1:generateContent")
+    assert kept is not None and kept.model == "tunedModels/t1"
+    assert asked_for("/v1beta/fake-chat/m:other") is None
 
 
 def test_an_answer_with_a_key_is_had_again_in_either_form(service: Service) -> None:

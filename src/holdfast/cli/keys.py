@@ -37,6 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     limit.add_argument("scope", help="such as team:search, user:ann, key:key_…, tag:nightly")
     limit.add_argument("--usd", help="in US dollars")
     limit.add_argument("--tokens", type=int, help="in tokens; without both the limit is lifted")
+    limit.add_argument("--warn-at", help="warn once when this part of it is spent, such as 0.8")
     limit.set_defaults(handler=run_limit)
     for verb in (create, listing, revoke, limit):
         verb.add_argument("--json", action="store_true")
@@ -109,13 +110,23 @@ def run_limit(options: argparse.Namespace) -> int:
     if kind not in ("user", "team", "key", "tag") or not name:
         raise UsageError(f"{options.scope!r} is no scope", hint="such as team:search")
 
+    part = _amount(options.warn_at)
+    if part is not None and not 0 < part <= 1:
+        raise UsageError("--warn-at is a part of the limit", hint="more than 0, at most 1")
+    if part is not None and options.usd is None and options.tokens is None:
+        raise UsageError("--warn-at needs a limit", hint="give --usd or --tokens too")
+
     async def work(ledger: Any) -> int:
+        from holdfast.gateway.hooks import set_warn_at  # slow to import, and not needed by all
+
         usd = _amount(options.usd)
         nano = None if usd is None else int(usd * 10**9)
         await ledger.set_limit(SpendLimit(options.scope, nano, options.tokens))
+        await set_warn_at(ledger, options.scope, part)
         spend = await ledger.spend(options.scope)
         if options.json:
-            shown = {"scope": options.scope, "usd": options.usd, "tokens": options.tokens}
+            shown = {"scope": options.scope, "usd": options.usd, "tokens": options.tokens,
+                     "warn_at": options.warn_at}  # fmt: skip
             output.show_json({**shown, "spent_usd": str(Decimal(spend.usd) / 10**9)})
         else:
             output.note(f"{options.scope} has spent ${Decimal(spend.usd) / 10**9:f} so far")

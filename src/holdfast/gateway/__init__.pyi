@@ -14,6 +14,7 @@ from holdfast.gateway.gateway import Gateway as Gateway
 from holdfast.gateway.hooks import Alert as Alert, Hook as Hook
 from holdfast.gateway.keys import create_key as create_key
 from holdfast.gateway.messages import (
+    Citation as Citation,
     FilePart as FilePart,
     ImagePart as ImagePart,
     Message as Message,

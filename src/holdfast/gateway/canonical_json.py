@@ -18,6 +18,7 @@ from typing import Any, cast
 from holdfast.gateway.formats import FORMATS
 from holdfast.gateway.formats.json_fields import WireError, fields
 from holdfast.gateway.messages import (
+    Citation,
     Message,
     Origin,
     ReasoningPart,
@@ -70,10 +71,16 @@ def completion_from_text(text: str | bytes) -> Completion:
     parts: list[dict[str, Any]] = data.pop("parts", [])
     usage: dict[str, Any] | None = data.pop("usage", None)
     return Completion(
-        parts=tuple(_REPLY_PARTS[part.get("type", "text")](**part) for part in parts),
+        parts=tuple(_reply_part(part) for part in parts),
         usage=None if usage is None else Usage(**usage),
         **data,
     )
+
+
+def _reply_part(part: dict[str, Any]) -> ReplyPart:
+    if cited := part.get("citations"):
+        part = {**part, "citations": tuple(Citation(**one) for one in cited)}
+    return _REPLY_PARTS[part.get("type", "text")](**part)
 
 
 _Field = tuple[str, Any]
@@ -88,7 +95,7 @@ def _text(value: Any, ordered: bool) -> str:
     kind = cast("Any", type(value))
     if kind is Message and ordered:
         return f'{{"parts":{_text(value.parts, ordered)},"role":{encode_basestring(value.role)}}}'
-    if kind is TextPart and value.cache is None:
+    if kind is TextPart and value.cache is None and not value.citations:
         return f'{{"text":{encode_basestring(value.text)},"type":"text"}}'
     if kind is tuple:
         if len(value) == 1:

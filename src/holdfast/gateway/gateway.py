@@ -158,8 +158,7 @@ class Gateway:
         self.loop = CallLoop(self.config, self.ledger, self.prices, self.redact)
         self.loop.quickness = self.routes
         self.hooks = tuple(hooks)
-        if self.hooks or any(budget.warn_at is not None for budget in self.config.budgets):
-            self.loop.ended = self.ended
+        self.loop.ended = self.ended
         self.alerts = Alerts(self.config, self.ledger, self.backends.client, self._alerted)
         self._seen: OrderedDict[int, tuple[CurrentStep, Counter[str]]] = OrderedDict()
 

@@ -18,8 +18,28 @@ from typing import Any, Literal, cast
 from holdfast.errors import BadReply
 
 Role = Literal["system", "user", "assistant", "tool"]
-Origin = Literal["chat", "responses", "anthropic", "gemini", "bedrock"]
+Origin = Literal["chat", "responses", "anthropic", "gemini", "bedrock", "cohere"]
 CacheFor = Literal["5m", "1h"]
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """What a text rests on: a page, a document, a tool's answer.
+
+    `start` and `end` are places in the text, in characters; without them all of it is meant.
+    """
+
+    url: str | None = None
+    title: str | None = None
+    quote: str | None = None
+    """The words cited, as the source has them."""
+    source: str | None = None
+    """A document or file that the model was given, by its id or its number there."""
+    start: int | None = None
+    end: int | None = None
+    own: str | None = None
+    """The same in its provider's words, as JSON; only that provider sees it again."""
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +48,7 @@ class TextPart:
 
     text: str
     cache: CacheFor | None = None
+    citations: tuple[Citation, ...] = ()
     type: Literal["text"] = "text"
 
 

@@ -98,12 +98,15 @@ async def _ask(gateway: Gateway, provider: Provider, timeout: float) -> Offered 
         config.timeouts, connect=timeout, first_token=timeout, idle=timeout, total=timeout
     )
     format = provider.formats[0]
-    query = "?limit=1000" if format == "anthropic" else ""  # it gives 20 at a time otherwise
+    # They give 20 or 50 at a time otherwise.
+    query = {"anthropic": "?limit=1000", "gemini": "?pageSize=1000", "cohere": "?page_size=1000"}
+    path = "/v1/models" if format == "cohere" else "/models"
+    url = f"{provider.base_url}{path}{query.get(format, '')}"
     headers = {"Accept": "application/json", **provider_headers(provider, format)}
     try:
         async with Exchange(
-            gateway.backends.client, provider.name, f"{provider.base_url}/models{query}",
-            headers=headers, body=b"", meter=Meter(), timeouts=limits, bounds=config.bounds,
+            gateway.backends.client, provider.name, url, headers=headers,
+            body=b"", meter=Meter(), timeouts=limits, bounds=config.bounds,
             streams=False, method="GET",
         ) as exchange:  # fmt: skip
             body = await exchange.read()
@@ -119,13 +122,16 @@ async def _ask(gateway: Gateway, provider: Provider, timeout: float) -> Offered 
 
 def _offered(body: Any) -> Offered:
     """The models of a provider's answer: a list, or an object with one."""
-    listed: Any = cast("dict[str, Any]", body).get("data") if isinstance(body, dict) else body
+    listed: Any = body
+    if isinstance(body, dict):
+        held = cast("dict[str, Any]", body)
+        listed = held.get("data", held.get("models"))  # Google and Cohere say models
     if not isinstance(listed, list):
         raise ValueError("it holds no list")
     found: dict[str, bool] = {}
     for each in cast("list[Any]", listed):
         model = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
-        name = model.get("id")
+        name = model.get("id", model.get("name"))
         if isinstance(name, str) and name:
             name = name.removeprefix("models/")  # Google's way
             found[name] = _can_chat(name, model)
@@ -134,6 +140,10 @@ def _offered(body: Any) -> Offered:
 
 def _can_chat(name: str, model: dict[str, Any]) -> bool:
     """By the provider's own word where it has one, else by the name."""
+    for field, way in (("supportedGenerationMethods", "generateContent"), ("endpoints", "chat")):
+        ways: Any = model.get(field)  # Google, Cohere
+        if isinstance(ways, list):
+            return way in ways
     capabilities: Any = model.get("capabilities")
     if isinstance(capabilities, dict):
         said: Any = cast("dict[str, Any]", capabilities).get("completion_chat")  # Mistral

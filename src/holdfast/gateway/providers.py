@@ -105,9 +105,10 @@ KNOWN: dict[str, Provider] = {
         Provider("bedrock", None, ("bedrock",), ("AWS_BEARER_TOKEN_BEDROCK",),
                  ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",), needs_key=False,
                  quirks=Quirks(sampling=_BEDROCK_SAMPLING), prices_as="aws", cloud="aws"),
-        Provider("cohere", "https://api.cohere.ai/compatibility/v1", ("chat",),
-                 ("CO_API_KEY", "COHERE_API_KEY"), quirks=Quirks(parallel_tools=False),
-                 prices_as="cohere", prefixes=("command-", "c4ai-")),
+        Provider("cohere", "https://api.cohere.com", ("cohere", "chat"),
+                 ("CO_API_KEY", "COHERE_API_KEY"), ("CO_API_URL",),
+                 quirks=Quirks(parallel_tools=False), prices_as="cohere",
+                 prefixes=("command-", "c4ai-"), format_paths={"chat": "/compatibility/v1"}),
         Provider(
             "azure", None, ("chat", "responses"),
             ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"), ("AZURE_OPENAI_ENDPOINT",),
@@ -145,6 +146,8 @@ KNOWN: dict[str, Provider] = {
 }  # fmt: skip
 """The providers known by name."""
 
+_COMPATIBLE = {"google": "/openai", "cohere": "/compatibility/v1"}
+"""How the addresses end at which a provider with a format of its own speaks OpenAI's."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}\Z")
 
 
@@ -190,7 +193,7 @@ def _resolve(known: Provider, given: ProviderConfig | None, environ: Mapping[str
     provider = replace(provider, key=environ[named] if named else None, keys=keys)
     if known.name == "azure":
         provider = _azure(provider, named, environ)
-    elif known.name == "google" and base and base.endswith("/openai"):
+    elif base and base.endswith(_COMPATIBLE.get(known.name, "-")):
         provider = replace(provider, formats=("chat",), format_paths={})
     elif provider.cloud is not None:
         provider, base = _in_cloud(provider, base, environ)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from holdfast.errors import BadReply
 from holdfast.gateway.messages import (
+    Citation,
     Message,
     ReasoningPart,
     RefusalPart,
@@ -104,6 +105,13 @@ class Reply:
         return "".join(part.text for part in self.parts if isinstance(part, ReasoningPart))
 
     @property
+    def citations(self) -> tuple[Citation, ...]:
+        """What the answer rests on, in order; their places are in the part that has them."""
+        return tuple(
+            one for part in self.parts if isinstance(part, TextPart) for one in part.citations
+        )
+
+    @property
     def refusal(self) -> str | None:
         """The model's words for declining, if it declined."""
         words = [part.text for part in self.parts if isinstance(part, RefusalPart)]
@@ -153,6 +161,8 @@ class PartEnd:
     index: int
     signature: str | None = None
     encrypted: str | None = None
+    citations: tuple[Citation, ...] = ()
+    """What a text rests on; their places are in the whole text of the part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +203,8 @@ class Assembler:
                         signature=event.signature or part.signature,
                         encrypted=event.encrypted or part.encrypted,
                     )
+                elif event.citations and isinstance(part, TextPart):
+                    self._parts[event.index] = replace(part, citations=event.citations)
             case Start():
                 self._start = event
             case End():
@@ -237,8 +249,10 @@ def as_events(completion: Completion) -> Iterator[Event]:
                 yield PartDelta(index, part.text)
             yield PartEnd(index, part.signature, part.encrypted)
         else:
-            yield PartStart(index, replace(part, text=""))
+            cited = part.citations if isinstance(part, TextPart) else ()
+            empty = replace(part, text="", citations=()) if cited else replace(part, text="")
+            yield PartStart(index, empty)
             if part.text:
                 yield PartDelta(index, part.text)
-            yield PartEnd(index)
+            yield PartEnd(index, citations=cited)
     yield End(completion.finish, completion.usage, completion.stop_sequence)

@@ -3,9 +3,9 @@
     with FakeProvider(["hello", Say("tool time", tools=[("add", {"a": 1})]), Fail(529)]) as fake:
         client = openai.OpenAI(base_url=fake.url, api_key="any")
 
-Speaks OpenAI chat completions and responses, Anthropic messages, Gemini and Bedrock Converse on one
-port, in a thread of its own, so that it serves sync clients, async clients and other processes
-alike.
+Speaks OpenAI chat completions and responses, Anthropic messages, Gemini, Bedrock Converse and
+Cohere on one port, in a thread of its own, so that it serves sync clients, async clients and other
+processes alike.
 """
 
 from __future__ import annotations
@@ -246,6 +246,11 @@ def _counted(wanted: Asked, raw: bytes, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _embedded(wanted: Asked, raw: bytes, body: dict[str, Any]) -> dict[str, Any]:
+    if wanted.format.name == "cohere":
+        texts = [str(one) for one in body.get("texts") or ()]
+        billed = {"input_tokens": sum(estimate(len(one.encode())) for one in texts)}
+        vectors = {"float": [[0.5, 0.25] for _ in texts]}
+        return {"id": "e1", "texts": texts, "embeddings": vectors, "meta": {"billed_units": billed}}
     given = body.get("requests") or [body]
     return {"embeddings": [{"values": [0.5, 0.25]} for _ in given]}
 
@@ -265,6 +270,16 @@ def _heard(wanted: Asked, raw: bytes, body: dict[str, Any]) -> dict[str, Any]:
     return {"text": "hello", "usage": {"type": "duration", "seconds": 90}}
 
 
+def _ranked(wanted: Asked, raw: bytes, body: dict[str, Any]) -> dict[str, Any]:
+    """The documents by how many letters they share with what is looked for."""
+    scores = [
+        len(set(str(one)) & set(str(body["query"]))) / 100 for one in body.get("documents") or ()
+    ]
+    order = sorted(range(len(scores)), key=lambda n: -scores[n])[: body.get("top_n")]
+    results = [{"index": n, "relevance_score": scores[n]} for n in order]
+    return {"id": "r1", "results": results, "meta": {"billed_units": {"search_units": 1}}}
+
+
 _ENDPOINTS: dict[str, Callable[[Asked, bytes, dict[str, Any]], dict[str, Any]]] = {
     "count_tokens": _counted,
     "embeddings": _embedded,
@@ -272,6 +287,7 @@ _ENDPOINTS: dict[str, Callable[[Asked, bytes, dict[str, Any]], dict[str, Any]]] 
     "moderations": _judged,
     "transcriptions": _heard,
     "translations": _heard,
+    "rerank": _ranked,
 }
 
 

@@ -1,6 +1,6 @@
-"""Wire formats: OpenAI chat and responses, Anthropic messages, Gemini, Bedrock Converse.
+"""Wire formats: OpenAI chat and responses, Anthropic messages, Gemini, Bedrock Converse, Cohere.
 
-Gemini's and Bedrock's are loaded when they are first asked for: most processes never do.
+Gemini's, Bedrock's and Cohere's are loaded when they are first asked for: most processes never do.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ class _Formats(Mapping[Origin, Format]):
             from holdfast.gateway.formats.bedrock import BedrockFormat
 
             return BedrockFormat()
+        if name == "cohere":
+            from holdfast.gateway.formats.cohere import CohereFormat
+
+            return CohereFormat()
         raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
@@ -49,6 +53,6 @@ class _Formats(Mapping[Origin, Format]):
         return len(_NAMES)
 
 
-_NAMES: tuple[Origin, ...] = ("chat", "responses", "anthropic", "gemini", "bedrock")
+_NAMES: tuple[Origin, ...] = ("chat", "responses", "anthropic", "gemini", "bedrock", "cohere")
 FORMATS: Mapping[Origin, Format] = _Formats()
 """Every format by name."""

@@ -71,6 +71,10 @@ UNTRANSLATABLE: dict[str, dict[str, tuple[object, ...]]] = {
         "speechConfig": (), "imageConfig": (),
     },
     "bedrock": {"guardrailConfig": (), "promptVariables": ({},)},
+    "cohere": {
+        "documents": ([],), "logprobs": (False,), "k": (0,), "frequency_penalty": (0,),
+        "presence_penalty": (0,), "safety_mode": ("CONTEXTUAL",),
+    },
 }  # fmt: skip
 """Fields of a format that change what the answer is and have no like elsewhere, with the values
 that ask for nothing. Others (a service tier, metadata) are left out without harm."""

@@ -29,7 +29,7 @@ from holdfast.gateway.upstream import Backends, Outgoing
 
 _KEPT = 16384
 """Bytes of an answer that are kept for the inspector: vectors are not worth their room."""
-Unit = Literal["token", "letter", "second"]
+Unit = Literal["token", "letter", "second", "search"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,10 @@ _OPENAI = (
     Endpoint("translations", "/audio/translations", "chat", unit="second", makes=True),
 )  # fmt: skip
 _COUNT = Endpoint("count_tokens", "/messages/count_tokens", "anthropic", free=True)
+_COHERE = (
+    Endpoint("embeddings", "/v2/embed", "cohere"),
+    Endpoint("rerank", "/v2/rerank", "cohere", unit="search"),
+)
 _GEMINI = {
     "countTokens": Endpoint("count_tokens", "/models/{model}:countTokens", "gemini", free=True),
     "embedContent": Endpoint("embeddings", "/models/{model}:embedContent", "gemini"),
@@ -94,8 +98,9 @@ _V1 = re.compile(r"(?:/openai)?/v1(/.*)")
 _DEPLOYMENT = re.compile(r"/openai/deployments/(.+?)(/(?:chat|embeddings|images|audio).*)")
 _OF_GEMINI = re.compile(
     r"/v1(?:beta|beta1|alpha)?(?:/projects/[^/]+/locations/[^/]+)?(?:/publishers/([^/]+))?"
-    r"/(?:models/(.+)|(tunedModels/.+)):([A-Za-z]+)"
+    r"/(?:models/(.+)|(tunedModels/.+|[^:]+/[^:]+)):([A-Za-z]+)"  # the AI SDK leaves `models/` out
 )
+_OF_COHERE = {one.path: one for one in _COHERE}
 _OF_BEDROCK = re.compile(r"/model/(.+)/(converse|converse-stream|count-tokens)")
 
 
@@ -107,6 +112,10 @@ def asked_for(path: str) -> Asked | None:
     elif found := _DEPLOYMENT.fullmatch(path):  # Azure's older way
         asked = _by_path(found[2])
         return None if asked is None else replace(asked, model=found[1])
+    if path == "/v2/chat":
+        return Asked(FORMATS["cohere"])
+    if (endpoint := _OF_COHERE.get(path)) is not None:
+        return Asked(FORMATS["cohere"], endpoint, streams=False)
     if found := _OF_GEMINI.fullmatch(path):
         return _gemini(found)
     if found := _OF_BEDROCK.fullmatch(path):
@@ -126,13 +135,13 @@ def _by_path(path: str) -> Asked | None:
 
 
 def _gemini(found: re.Match[str]) -> Asked | None:
-    publisher, named, tuned, verb = found.groups()
+    publisher, named, whole, verb = found.groups()
     if publisher == "anthropic" and verb in ("rawPredict", "streamRawPredict"):
         if named == "count-tokens":
             return Asked(FORMATS["anthropic"], _COUNT, None, False, whose="vertex")
         streams = verb == "streamRawPredict"
         return Asked(FORMATS["anthropic"], None, named, streams, whose="vertex")
-    model = tuned or (named if publisher is None else f"{publisher}/{named}")
+    model = whole or (named if publisher is None else f"{publisher}/{named}")
     format = FORMATS["gemini"]
     if verb in ("generateContent", "streamGenerateContent"):
         streams = verb == "streamGenerateContent"
@@ -200,7 +209,8 @@ class EndpointCall:
         )  # fmt: skip
         upstream = self._backends.upstream
         async with upstream.open(out, meter) as exchange:
-            anything = self._endpoint.unit != "token"  # sound, or text in a format of its own
+            # Sound, or text in a format of its own.
+            anything = self._endpoint.unit in ("letter", "second")
             await upstream.check(exchange, out, self._format, anything=anything)
             said = await exchange.read()
             headers = returned_headers(exchange.headers)
@@ -234,10 +244,14 @@ class EndpointCall:
         if kind.startswith("application/json"):
             try:
                 answer = fields(json_text.load(said))
-                usage = fields(answer.get("usage") or answer.get("usageMetadata") or {}, "usage")
+                said_of = answer.get("usage") or answer.get("usageMetadata")
+                usage = fields(said_of or details(answer.get("meta")).get("billed_units") or {})
             except (ValueError, RecursionError, WireError) as error:
                 raise BadReply(f"{provider}'s reply is not usable: {error}", bought=True) from error
             meter.usage = _usage(usage)
+            searches = count(usage.get("search_units"))
+            if self._endpoint.unit == "search" and searches:
+                meter.usage = Usage(searches=searches)
         if self._endpoint.free:
             meter.usage, meter.free = Usage(), True
         elif self._endpoint.unit == "letter":

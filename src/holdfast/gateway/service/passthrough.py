@@ -21,6 +21,8 @@ from holdfast.gateway.formats.responses_items import decode_finish as responses_
 from holdfast.gateway.messages import Origin
 from holdfast.gateway.upstream import mid_stream
 
+_DECODED = ("gemini", "bedrock", "cohere")
+
 
 class Passthrough:
     """Follows one raw stream."""
@@ -31,7 +33,7 @@ class Passthrough:
         self._format: Origin = format
         self._provider, self._meter, self._max = provider, meter, max_event
         self._parser = FORMATS[format].framing(max_event)
-        self._decoder = FORMATS[format].decoder() if format in ("gemini", "bedrock") else None
+        self._decoder = FORMATS[format].decoder() if format in _DECODED else None
         self._rest = b""
         self._hide = hide_usage
         self._usage: Json = {}
