@@ -13,7 +13,7 @@ TESTS := $(VENV)/.tests-ready
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
-.PHONY: docs screenshots help demo test test-fast test-postgres durations test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox crash chaos soak suites gvisor lock clean setup
+.PHONY: docs screenshots help demo test test-fast test-postgres durations test-browser test-interpreters fresh setup-tests check format bench bench-gateway bench-sandbox bench-temporal crash chaos chaos-temporal soak suites gvisor lock clean setup
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ suites: $(TESTS) ## the test suites of public packages, outside and in each sand
 soak: $(TESTS) ## 2,000 sandboxes one after the other and 200 at once, on each backend, and nothing left (long)
 	@$(BIN)/python tests/sandbox/soak.py
 
+chaos-temporal: $(TESTS) ## workers and Temporal's server killed while RUNS=100 go on
+	@$(BIN)/python tests/temporal/killed_processes.py
+
 crash: $(STAMP) ## kill a worker at every write, and cut the power at every moment (long)
 	@command -v strace >/dev/null || { echo "make crash needs strace: apt install strace (or dnf, pacman …)" >&2; exit 1; }
 	@$(BIN)/python -m pytest -q -s -n 0 tests/crash/long_power_cut.py tests/crash/long_kill_at_every_write.py
@@ -111,6 +114,9 @@ gvisor: ## install gVisor's runsc, for the stronger sandbox backend (Debian, as 
 
 bench-sandbox: $(STAMP) ## measure the sandbox against subprocess, bubblewrap and runsc
 	@$(BIN)/python bench/sandbox.py
+
+bench-temporal: $(TESTS) ## a step on Temporal beside a plain activity, and how long a take-over takes
+	@$(BIN)/python bench/temporal.py
 
 lock: $(STAMP) ## lock the dependencies anew
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock pyproject.toml
