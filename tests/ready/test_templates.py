@@ -16,6 +16,7 @@ HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "durable": ("answer", {"ticket": {"customer": "ada", "text": "A-1 broke: 40 back"}}),
     "code": ("solve", {"task": "print 42"}),
+    "repo": ("mend", {"repo": "shop", "task": "The total of two prices is wrong"}),
     "batch": ("classify_all", {"texts": ["The lamp broke", "Thank you!"]}),
 }
 """What is started, killed, and goes on. The other templates have no run, or one that needs a
@@ -61,7 +62,11 @@ def test_a_template_is_tested_runs_is_killed_goes_on_and_is_ready(
 ) -> None:
     project = Project(tmp_path / "desk", template)
     assert len([p for p in project.folder.rglob("*") if p.is_file()]) <= 8
-    project.call(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    if template == "repo":
+        project.environment["HOLDFAST_SANDBOX_BACKEND"] = "namespace"
+        made = "import pathlib, test_agent; test_agent.make_repo(pathlib.Path('shop'))"
+        project.call(sys.executable, "-c", made)
+    project.call(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_agent.py")
     if template in RUNS:
         _killed_and_goes_on(project, *RUNS[template])
     elif template != "bring-your-own":
@@ -77,7 +82,7 @@ def _killed_and_goes_on(project: Project, flow: str, given: dict[str, Any]) -> N
     ).strip()
     first = project.worker()
     try:
-        until(lambda: any(s["status"] == "completed" for s in project.run(id)["steps"]), "a step")
+        until(lambda: _begun(project, id), "the run's first step, or its child")
     finally:
         first.kill()
         first.wait()
@@ -88,6 +93,11 @@ def _killed_and_goes_on(project: Project, flow: str, given: dict[str, Any]) -> N
         second.kill()
         second.wait()
     assert project.run(id)["status"] == "completed", project.run(id)
+
+
+def _begun(project: Project, id: str) -> bool:
+    done = any(step["status"] == "completed" for step in project.run(id)["steps"])
+    return done or len(json.loads(project.holdfast("runs", "list", "--json"))["runs"]) > 1
 
 
 def _ended(project: Project, id: str) -> bool:

@@ -40,7 +40,8 @@ class Template:
     """More sections of `holdfast.toml`."""
     try_it: str = ""
     """What to do first."""
-    answers: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+    """Its own files besides those that all have, by path; None: it does without that one."""
 
 
 TEMPLATES: dict[str, Template] = {
@@ -61,6 +62,12 @@ TEMPLATES: dict[str, Template] = {
         command="holdfast serve agent.py",
         project='\n[project.examples.solve]\ntask = "print 42"\n',
         try_it="""HOLDFAST_PROFILE=ci holdfast run agent.py:solve --input '{"task": "print 42"}'""",
+    ),
+    "repo": Template(
+        "a coding agent on git repos: an issue in, a patch out that the repo's tests passed",
+        try_it="pytest, then holdfast run agent.py:mend --input "
+        """'{"repo": ".", "task": "…"}' with a provider's key""",
+        files={"{name}.service": None, ".github/workflows/mend.yml": "repo/mend"},
     ),
     "batch": Template(
         "many tasks at once, each a run of its own, resumable",
@@ -113,7 +120,9 @@ def rendered(template: str, name: str) -> dict[str, str]:
     }
     folder = files("holdfast.ready") / "templates"
     made: dict[str, str] = {}
-    for path, source in _FILES.items():
+    for path, source in {**_FILES, **chosen.files}.items():
+        if source is None:
+            continue
         text = (folder / f"{source.format(template=template)}.tmpl").read_text(encoding="utf-8")
         for word, value in words.items():
             text = text.replace("{{" + word + "}}", value)
