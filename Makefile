@@ -74,7 +74,7 @@ crash: $(STAMP) ## kill a worker at every write, and cut the power at every mome
 	@command -v strace >/dev/null || { echo "make crash needs strace: apt install strace (or dnf, pacman …)" >&2; exit 1; }
 	@$(BIN)/python -m pytest -q -s -n 0 tests/crash/long_power_cut.py tests/crash/long_kill_at_every_write.py
 	@HOLDFAST_FUZZ=1 $(BIN)/python -m pytest -q -n 0 tests/runtime/test_every_error.py tests/runtime/test_values.py
-	@HOLDFAST_SEEDS=5000 $(PYTEST) --timeout 0 tests/simulation/test_simulation.py
+	@HOLDFAST_SEEDS=5000 $(PYTEST) --timeout 0 tests/simulation
 	@HOLDFAST_STEERING_EXAMPLES=3000 $(BIN)/python -m pytest -q -n 0 --timeout 0 tests/runtime/test_steering_model.py
 
 bench: $(STAMP) .bench-venv/.ready bench-gateway bench-sandbox ## measure everything, beside peers, in one run

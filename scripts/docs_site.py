@@ -48,6 +48,7 @@ MENU: dict[str, list[str]] = {
         "guides/steps-and-retries",
         "guides/waiting-for-events",
         "guides/schedules",
+        "guides/flow-control",
         "guides/children-concurrency-cancellation",
         "guides/testing",
         "examples",

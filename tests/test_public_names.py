@@ -14,17 +14,17 @@ import pytest
 import holdfast
 
 NAMES = """
-Agent Approval ApprovalRefused Backoff BudgetExceeded BulkResult CodecError Concurrency
-ContinueAsNew CrashLoop Decision Engine Escalate Failure FatalError Firing HoldfastError KeyUsed
-NonDeterminismError NotFound NotInWorkflow ReceivedEvent Refused RetryableError RunCancelled
-RunContext RunFailed RunHandle RunStuck RunTimeout Sandbox Schedule ScheduleHandle ScheduleSpec
-Settings StepContext StepFailed StepTimeout
-StoreError TimedOut Unfinished UnknownWorkflow Update UpdateMismatch UpdateRejected UpdateTimeout
+Agent Approval ApprovalRefused Backoff Batch BudgetExceeded BulkResult CodecError Concurrency
+ContinueAsNew CrashLoop Debounce Decision Engine Escalate Failure FatalError Firing HoldfastError
+KeyUsed NonDeterminismError NotFound NotInWorkflow RateLimit ReceivedEvent Refused RetryableError
+RunCancelled RunContext RunFailed RunHandle RunStuck RunTimeout Sandbox Schedule ScheduleHandle
+ScheduleSpec Settings Singleton StepContext StepFailed StepTimeout StoreError Throttle TimedOut
+TooManyRequests Unfinished UnknownWorkflow Update UpdateMismatch UpdateRejected UpdateTimeout
 UpdateUnanswered UsageError Webhook approval approval_token continue_as_new create_schedule
 create_webhook cron decide every generate_object generate_text get_approval get_run get_schedule
-list_approvals list_runs list_schedules now open_engine patched
-publish random receive_webhook run_context send_event set_attributes sleep start steer_runs step
-step_context stream_text tool uuid4 wait_for_event wait_for_update workflow write_stream
+list_approvals list_runs list_schedules now open_engine patched publish random receive_webhook
+run_context send_event set_attributes sleep start steer_runs step step_context stream_text tool
+uuid4 wait_for_event wait_for_update workflow write_stream
 """
 
 

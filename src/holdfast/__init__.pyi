@@ -20,6 +20,7 @@ from holdfast.errors import (
     StepFailed as StepFailed,
     StepTimeout as StepTimeout,
     StoreError as StoreError,
+    TooManyRequests as TooManyRequests,
     Unfinished as Unfinished,
     UnknownWorkflow as UnknownWorkflow,
     UpdateMismatch as UpdateMismatch,
@@ -78,12 +79,16 @@ from holdfast.runtime.continuation import (
     continue_as_new as continue_as_new,
 )
 from holdfast.runtime.cron import ScheduleSpec as ScheduleSpec, cron as cron, every as every
-from holdfast.runtime.definitions import (
-    Concurrency as Concurrency,
-    step as step,
-    workflow as workflow,
-)
+from holdfast.runtime.definitions import step as step, workflow as workflow
 from holdfast.runtime.engine import Engine as Engine, Failure as Failure
+from holdfast.runtime.flow_control import (
+    Batch as Batch,
+    Concurrency as Concurrency,
+    Debounce as Debounce,
+    RateLimit as RateLimit,
+    Singleton as Singleton,
+    Throttle as Throttle,
+)
 from holdfast.runtime.outcomes import ReceivedEvent as ReceivedEvent, TimedOut as TimedOut
 from holdfast.runtime.retry import Backoff as Backoff
 from holdfast.runtime.run_context import RunContext as RunContext

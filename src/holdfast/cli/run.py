@@ -105,7 +105,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=get_args(KeyPolicy),
         default="return",
         metavar="POLICY",
-        help=f"if the run with the key has ended: {', '.join(get_args(KeyPolicy))} (return)",
+        help=f"what if there is a run with the key: {', '.join(get_args(KeyPolicy))} (return)",
     )
     parser.add_argument(
         "--profile",

@@ -201,15 +201,22 @@ async def _show_run(options: argparse.Namespace) -> int:
         run = await find_run(engine.store, options.run)
         journal = await engine.store.load(run.id)
         published = await engine.store.published(run.id)
+        queue = await engine.store.queue_place(run.id)
         now = engine.clock.now()
         spent = await run_text.spending(store_name(options), run.id)
     if options.json:
         shown = {each.name: each.as_json() for each in published}
-        run_json = {**run_text.run_json(run, journal), "published": shown}
+        run_json = {
+            **run_text.run_json(run, journal),
+            "published": shown,
+            "queue": None if queue is None else queue.as_json(),
+        }
         output.show_json({**run_json, "spent": spent.as_json()})
         return 0
     limit = sys.maxsize // 8 if options.full else SHOWN_CHARACTERS
     said = [("published", f"{each.name}: {each.value.decode()}") for each in published]
+    if queue is not None:
+        said.insert(0, ("waits", queue.text(now)))
     for name, text in [*run_text.header(run, journal, now), *spent.lines, *said]:
         print(f"{output.dim(f'{name:<12}')} {output.short(text, limit)}")
     steps = steps_of(journal)

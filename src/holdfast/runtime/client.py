@@ -208,15 +208,16 @@ class RunHandle(Generic[R]):
 def _with_limits(new: NewRun, input: bytes) -> NewRun:
     """A fork with another input: in the lane that its input says."""
     workflow = registered().get(new.workflow)
-    if workflow is None or workflow.concurrency is None:
+    if workflow is None or workflow.flow.is_unlimited:
         return new
     args, kwargs = workflow.signature.decode_arguments(input)
-    limits = workflow.concurrency
+    flow = workflow.flow
     return replace(
         new,
-        run_limit=limits.limit,
+        run_limit=flow.run_limit,
         lane=workflow.lane(args, kwargs),
-        lane_limit=limits.per_key,
+        lane_limit=flow.lane_limit,
+        pace=flow.pace,
     )
 
 
@@ -294,6 +295,8 @@ async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) 
         request["key_policy"] = options.key_policy
     if options.timeout is not None:
         request["timeout"] = seconds(options.timeout)
+    if options.priority is not None:
+        request["priority"] = seconds(options.priority)
     return RunHandle(await _start(request), result)
 
 
@@ -307,6 +310,7 @@ async def _start(request: dict[str, Any]) -> str:
         delay=request["delay"],
         key_policy=request.get("key_policy", "return"),
         timeout=request.get("timeout"),
+        priority=request.get("priority"),
     )
     run_id = derived_id("run", context.run_id, context.idempotency_key)
     input, lane = request["input"].encode(), request["lane"]
@@ -350,6 +354,8 @@ async def create_run(
     lane = workflow.lane(args, kwargs)
     created = await engine.create(workflow.new_run(checked, lane, engine.clock.now(), run_id))
     # A run that another has gone on as has an input that nobody has asked for.
+    # One that gathers several starts has the input of another, or of all.
+    same_input = same_input and not workflow.flow.gathers
     if created.existed and same_input and created.run.continued_from is None:
         first = await engine.store.events(created.run.id, 0, 1)
         if first[0].value != checked:

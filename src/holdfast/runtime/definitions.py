@@ -22,6 +22,16 @@ from holdfast.errors import UnknownWorkflow, UsageError
 from holdfast.ids import new_id
 from holdfast.records.subscriptions import Reaction
 from holdfast.runtime.codec import Signature
+from holdfast.runtime.flow_control import (
+    Batch,
+    Concurrency,
+    Debounce,
+    FlowControl,
+    Key,
+    RateLimit,
+    Singleton,
+    Throttle,
+)
 from holdfast.runtime.loop import WorkflowLoop
 from holdfast.runtime.retry import Backoff, Errors, RetryRules, as_backoff
 from holdfast.store.base import KeyPolicy, NewRun
@@ -108,25 +118,6 @@ class Step(Generic[P, R]):
         return f"<step {self.name}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Concurrency:
-    """How many runs of a workflow may be under way at once: in all, and with the same key.
-
-    `key` names a parameter of the workflow, or is a function of its arguments.
-    """
-
-    limit: int | None = None
-    key: str | Callable[..., Any] | None = None
-    per_key: int | None = None
-
-    def __post_init__(self) -> None:
-        if (self.key is None) != (self.per_key is None):
-            raise UsageError("`key` and `per_key` of Concurrency go together")
-        for number in (self.limit, self.per_key):
-            if number is not None and number < 1:
-                raise UsageError(f"a concurrency of {number} would let nothing run")
-
-
 @dataclass(frozen=True)
 class StartOptions:
     """How to start a run: see `Workflow.options`."""
@@ -136,6 +127,7 @@ class StartOptions:
     delay: Duration = 0.0
     key_policy: KeyPolicy = "return"
     timeout: Duration | None = None
+    priority: Duration | None = None
 
     @property
     def given(self) -> list[str]:
@@ -145,6 +137,7 @@ class StartOptions:
             "attributes": self.attributes,
             "delay": seconds(self.delay),
             "timeout": self.timeout is not None,
+            "priority": self.priority is not None,
         }
         return [name for name, given in found.items() if given]
 
@@ -168,6 +161,12 @@ class Workflow(Generic[P, R]):
         key: str | None = None,
         cancel_on: str | Sequence[str] = (),
         queue: str = DEFAULT_QUEUE,
+        throttle: Throttle | None = None,
+        rate_limit: RateLimit | None = None,
+        debounce: Debounce | None = None,
+        batch: Batch | None = None,
+        singleton: Singleton | bool = False,
+        priority: Key | Duration | None = None,
     ) -> None:
         if not inspect.iscoroutinefunction(function):
             raise UsageError(
@@ -176,8 +175,8 @@ class Workflow(Generic[P, R]):
         self.function = function
         self.name = name or function.__name__
         self.version = version or code_version(function.__code__)
-        self.concurrency = (
-            Concurrency(limit=concurrency) if isinstance(concurrency, int) else concurrency
+        self.flow = FlowControl.of(
+            function, concurrency, throttle, rate_limit, debounce, batch, singleton, priority
         )
         if on_failure is not None and on_failure.start_options.key is not None:
             raise UsageError(
@@ -191,6 +190,8 @@ class Workflow(Generic[P, R]):
         self.queue = queue
         self.schedules = tuple(schedule) if isinstance(schedule, Sequence) else (schedule,)
         self.reactions = _reactions(function, _names(on), match, key, _names(cancel_on))
+        if key is not None:
+            self.flow.refuse_key(self.name)
         functools.update_wrapper(self, function)
 
     @functools.cached_property
@@ -205,15 +206,18 @@ class Workflow(Generic[P, R]):
         delay: Duration = 0.0,
         key_policy: KeyPolicy = "return",
         timeout: Duration | None = None,
+        priority: Duration | None = None,
     ) -> Workflow[P, R]:
         """This workflow, to be started in a certain way.
 
         `key`: at most one run of this workflow has it; a second start returns the first's run.
         `key_policy`: what if that run has ended: "return" it (the default), "refuse" with
-        KeyUsed, or "start_new" with the key going to the new run. Before the end it is returned.
+        KeyUsed, or "start_new" with the key going to the new run. Before the end it is returned;
+        "replace" cancels it and starts a new one that has the key.
         `attributes`: what the run can be found by. `delay`: begin so much later. `timeout`: how
-        long it may take, in place of the workflow's own. A child takes all but `key`; a plain
-        call, outside of a workflow, takes none.
+        long it may take, in place of the workflow's own. `priority`: it comes before others of
+        this workflow as if it had been started so much earlier. A child takes all but `key`; a
+        plain call, outside of a workflow, takes none.
 
         >>> run = await start(ship.options(key=f"order-{order.id}"), order)
         """
@@ -225,7 +229,13 @@ class Workflow(Generic[P, R]):
         copy = cast("Workflow[P, R]", object.__new__(type(self)))
         copy.__dict__.update(self.__dict__)
         timeout = None if timeout is None else _limit(timeout)
-        copy.start_options = StartOptions(key, attributes or {}, delay, key_policy, timeout)
+        if priority is not None:
+            seconds(priority)
+        if key is not None:
+            self.flow.refuse_key(self.name)
+        copy.start_options = StartOptions(
+            key, attributes or {}, delay, key_policy, timeout, priority
+        )
         return copy
 
     @property
@@ -235,17 +245,8 @@ class Workflow(Generic[P, R]):
         return self._timeout if own is None else seconds(own)
 
     def lane(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        """The concurrency key of a call, as text."""
-        key = self.concurrency.key if self.concurrency is not None else None
-        if key is None:
-            return None
-        if callable(key):
-            return str(key(*args, **kwargs))
-        bound = inspect.signature(self.function).bind(*args, **kwargs)
-        bound.apply_defaults()
-        if key not in bound.arguments:
-            raise UsageError(f"{self.name} has no parameter {key!r} to limit concurrency by")
-        return str(bound.arguments[key])
+        """The key of a call by which its run is limited, as text."""
+        return self.flow.lane(args, kwargs)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         loop = asyncio._get_running_loop()  # pyright: ignore[reportPrivateUsage]
@@ -270,9 +271,9 @@ class Workflow(Generic[P, R]):
         self, input: bytes, lane: str | None, now: float, run_id: str | None = None
     ) -> NewRun:
         """A run of this workflow, to be created."""
-        options, limits = self.start_options, self.concurrency
+        options, flow = self.start_options, self.flow
         run_id = run_id or new_id("run", at=now)
-        return NewRun(
+        new = NewRun(
             id=run_id,
             workflow=self.name,
             version=self.version,
@@ -283,17 +284,20 @@ class Workflow(Generic[P, R]):
             key=options.key,
             key_policy=options.key_policy,
             attributes=options.attributes,
-            run_limit=limits.limit if limits else None,
+            run_limit=flow.run_limit,
             lane=lane,
-            lane_limit=limits.per_key if limits else None,
+            lane_limit=flow.lane_limit,
             timeout=self.timeout,
         )
+        if flow.is_plain and options.priority is None:
+            return new
+        return flow.shaped(new, self.signature, options.priority)
 
     def described(
         self, run_id: str, input: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], parent: str
     ) -> dict[str, Any]:
         """A run of this workflow as the event describes it that creates it."""
-        options, limits = self.start_options, self.concurrency
+        options, flow = self.start_options, self.flow
         run: dict[str, Any] = {
             "id": run_id,
             "workflow": self.name,
@@ -302,10 +306,14 @@ class Workflow(Generic[P, R]):
             "meta": {"seed": run_id},
             "parent_id": parent,
             "attributes": options.attributes,
-            "run_limit": limits.limit if limits else None,
+            "run_limit": flow.run_limit,
             "lane": self.lane(args, kwargs),
-            "lane_limit": limits.per_key if limits else None,
+            "lane_limit": flow.lane_limit,
         }
+        if flow.pace is not None:
+            run["pace"] = flow.pace.as_text()
+        if (priority := flow.priority_of(args, kwargs, options.priority)) != 0:
+            run["priority"] = priority
         if seconds(options.delay):
             run["delay"] = seconds(options.delay)
         if self.timeout is not None:
@@ -489,6 +497,12 @@ def workflow(
     key: str | None = None,
     cancel_on: str | Sequence[str] = (),
     queue: str = DEFAULT_QUEUE,
+    throttle: Throttle | None = None,
+    rate_limit: RateLimit | None = None,
+    debounce: Debounce | None = None,
+    batch: Batch | None = None,
+    singleton: Singleton | bool = False,
+    priority: Key | Duration | None = None,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Workflow[P, R]]: ...
 def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Mark an async function as a workflow: a run of it survives the process it runs in.
@@ -502,7 +516,11 @@ def workflow(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     that start one, with their payload as its argument; `match`: fields of the payload and their
     values, as of `wait_for_event`; `key`: the field whose value is the run's key; `cancel_on`: the
     events that cancel the run with the same value there. `queue`: which workers take its runs,
-    where some are told to take only certain queues (`holdfast worker --queue NAME`).
+    where some are told to take only certain queues (`holdfast worker --queue NAME`). `throttle`:
+    how many begin in a stretch of time, the others wait; `rate_limit`: how many may be started,
+    the others are refused; `debounce`: begin once it is quiet, with the last input; `batch`: one
+    run for many events; `singleton`: one at a time; `priority`: how much earlier than it was a run
+    counts as started.
     """
 
     def decorate(function: Callable[..., Coroutine[Any, Any, Any]]) -> Workflow[..., Any]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
 from holdfast.records import Message
 from holdfast.records.subscriptions import Reaction
 from holdfast.runtime import definitions
 from holdfast.runtime.definitions import Workflow
+from holdfast.runtime.flow_control import value_at
 from holdfast.store.base import NewRun
 from holdfast.store.subscriptions import CancelKey, Dealt
 
@@ -76,9 +76,11 @@ def effect_of(
     text = f"event:{message.event_id}" if key is None else _text(key)
     if reaction.action == "cancel":
         return CancelKey(text)
-    chosen = workflow.options(key=text, attributes={"event": message.name})
+    shaped = workflow.flow.shapes_key
+    chosen = workflow.options(key=None if shaped else text, attributes={"event": message.name})
     names = list(inspect.signature(workflow.function).parameters)
-    input = json.dumps({names[0]: payload} if names else {}).encode()
+    given = [payload] if workflow.flow.batch is not None else payload
+    input = json.dumps({names[0]: given} if names else {}).encode()
     try:
         args, kwargs = chosen.signature.decode_arguments(input)
         input = chosen.signature.encode_arguments(args, kwargs)
@@ -88,15 +90,6 @@ def effect_of(
         log.error("the event %s does not fit %s: %s", message.event_id, workflow.name, error)
         lane = None
     return chosen.new_run(input, lane, now)
-
-
-def value_at(payload: Any, field: str) -> Any:
-    """What a payload has under a name; dots go deeper. None if it has nothing there."""
-    for name in field.split("."):
-        if not isinstance(payload, dict):
-            return None
-        payload = cast("Mapping[str, Any]", payload).get(name)
-    return payload
 
 
 def _text(value: Any) -> str:

@@ -212,6 +212,7 @@ def run_for(schedule: Schedule, workflow: Workflow[..., Any], at: float, now: fl
     attributes = {**schedule.attributes, "schedule": schedule.name}
     chosen = workflow.options(key=moment_key(schedule.name, at), attributes=attributes)
     new = chosen.new_run(schedule.input, chosen.lane(args, kwargs), now)
+    new = replace(new, due_at=now, gather=None, start_rates=())  # its own pace is its schedule's
     return replace(new, meta={**new.meta, "scheduled_at": at})
 
 

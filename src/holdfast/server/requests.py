@@ -45,15 +45,19 @@ class StartRun(RequestBody):
         default=None,
         description="whose [code] and [repo] settings the agents in this run take",
     )
-    key_policy: Literal["return", "refuse", "start_new"] = Field(
+    key_policy: Literal["return", "refuse", "start_new", "replace"] = Field(
         default="return",
         description="what if the run with this Idempotency-Key has ended: return it, refuse, or "
-        "start a new one",
+        "start a new one; replace: cancel it if it has not, and start a new one",
     )
     delay: str | float = Field(default=0.0, description='seconds, or text such as "90s" or "24h"')
     timeout: str | float | None = Field(
         default=None,
         description="how long the run may take, in place of the workflow's own limit",
+    )
+    priority: str | float | None = Field(
+        default=None,
+        description="it comes before others as if it had been started so much earlier",
     )
 
     model_config = ConfigDict(

@@ -409,6 +409,17 @@ class UpdateShown(Reply):
     error: str | None = Field(description="why it was rejected, or was not answered")
 
 
+class QueueShown(Reply):
+    """Why a run has not begun: no place is free, so many have begun just now, or it still gathers
+    what it will be given."""
+
+    why: Literal["places", "rate", "gathering"]
+    ahead: int = Field(description="how many of its key, or of its workflow, are before it")
+    lane: str | None = Field(description="its key")
+    next_at: float | None = Field(description="when the next may begin; null: when another ends")
+    gathered: int = Field(description="how many starts or events it has so far")
+
+
 class RunDetail(RunShown):
     """A run with what is known of it: the first steps, calls, sandboxes and commands, and where
     the rest is."""
@@ -416,6 +427,7 @@ class RunDetail(RunShown):
     input: Any
     result: Any
     failure: Failure | None
+    queue: QueueShown | None = Field(description="why it has not begun; null: nothing holds it")
     published: dict[str, PublishedShown] = Field(description="the last value of each name")
     log: int = Field(description="place of its newest event in the log: follow it from here")
     steps: list[StepShown]

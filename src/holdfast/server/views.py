@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from holdfast.errors import UsageError
 from holdfast.records import ErrorInfo, Event, Run
+from holdfast.records.flow import QueuePlace
 from holdfast.records.live import Published
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
 from holdfast.runtime.step_records import StepRecord, records_of
@@ -88,6 +89,7 @@ def run_detail(
     activity: Activity,
     published: Sequence[Published] = (),
     limit: int = SHOWN_BYTES,
+    queue: QueuePlace | None = None,
 ) -> dict[str, Any]:
     """A run with what is known of it: the first page of each kind, and where the rest is."""
     last = journal[-1]
@@ -96,6 +98,7 @@ def run_detail(
         "input": None,
         "result": None,
         "failure": None,
+        "queue": None if queue is None else queue.as_json(),
         "published": {each.name: published_json(run.id, each, limit) for each in published},
         "log": max(event.log for event in journal),
     }

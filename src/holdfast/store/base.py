@@ -21,6 +21,7 @@ from holdfast.clock import Clock
 from holdfast.errors import CorruptEvent, HoldfastError
 from holdfast.records import RUN_CREATED, Chunk, Event, Message, Run, Status, Worker
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
+from holdfast.records.flow import Gather, Pace, QueuePlace, StartRate
 from holdfast.records.live import Published, UpdateRecord
 from holdfast.store.retention import RetentionStore
 from holdfast.store.schedules import ScheduleStore
@@ -36,9 +37,10 @@ TERMINATED: Final = {
 }
 """Facts about the end of a run that was terminated."""
 
-KeyPolicy = Literal["return", "refuse", "start_new"]
+KeyPolicy = Literal["return", "refuse", "start_new", "replace"]
 """What a start does whose key belongs to a run that has ended: give that run, raise KeyUsed, or
-start a new one that has the key from then on. A run that has not ended is found by all."""
+start a new one that has the key from then on. A run that has not ended is found by all but
+`replace`, which cancels it."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,14 @@ class NewRun:
     key_policy: KeyPolicy = "return"
     timeout: float | None = None
     """How many seconds it has from the moment it is due; None: all the time."""
+    pace: Pace | None = None
+    """How many may begin in a stretch of time."""
+    priority: float = 0.0
+    """It comes before others as if it had been started so many seconds earlier."""
+    start_rates: Sequence[StartRate] = ()
+    """How often such a run may be started from outside."""
+    gather: Gather | None = None
+    """It goes into a run that has not begun, if there is one with the same key."""
 
     @property
     def deadline(self) -> float | None:
@@ -278,6 +288,10 @@ class Store(ScheduleStore, SubscriptionStore, RetentionStore, Protocol):
 
     # questions
     async def get(self, run_id: str) -> Run | None: ...
+    async def queue_place(self, run_id: str) -> QueuePlace | None:
+        """Why a run has not begun, if it is its flow control that holds it."""
+        ...
+
     async def published(self, run_id: str) -> list[Published]: ...
     async def list_runs(self, where: RunFilter, limit: int, cursor: str | None) -> Page: ...
     async def events(self, run_id: str, after: int, limit: int) -> list[Event]: ...

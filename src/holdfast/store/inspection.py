@@ -18,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from holdfast.records import Run, Status, Worker
 from holdfast.records.approvals import Approval, ApprovalStatus
 from holdfast.records.calls import Call, Spend
+from holdfast.records.flow import QueuePlace
 from holdfast.records.live import Published
 from holdfast.records.sandboxes import CommandRecord, EgressRecord, SandboxRecord
 from holdfast.store.ledger import CallTotals
@@ -76,6 +77,8 @@ class RunRow:
     """The beginning of its input."""
     doing: Doing | None
     totals: CallTotals
+    queue: QueuePlace | None = None
+    """Why it has not begun."""
 
 
 @dataclass(frozen=True)
@@ -362,6 +365,7 @@ class View(Protocol):
     def journal(self, run_id: str) -> list[JournalRow]: ...
     def payload(self, run_id: str, seq: int, start: int, limit: int) -> Payload | None: ...
     def published(self, run_id: str) -> list[Published]: ...
+    def queue_place(self, run_id: str) -> QueuePlace | None: ...
 
     # approvals
     def approval(self, id: str, now: float) -> Approval | None: ...

@@ -62,6 +62,8 @@ CHANGING: Final = {
     "kept": ("name",),
     "subscriptions": ("workflow", "event"),
     "holds": ("run_id",),
+    "turns": ("id",),
+    "next_turns": ("workflow",),
 }
 LAST: Final = {
     "runs": ("rowid",),
@@ -73,7 +75,7 @@ LAST: Final = {
 EVERY: Final = {**GROWING, **CHANGING, **LAST}
 MADE_ANEW: Final = frozenset({"identity", "run_counts"})
 """Tables that each store has for itself."""
-NUMBERED: Final = ("messages", "inbox", "egress")
+NUMBERED: Final = ("messages", "inbox", "egress", "turns")
 """Tables whose ids go on from the highest: SQLite sees to that by itself."""
 GO_ON: Final = """
 SELECT setval(pg_get_serial_sequence('{table}', 'id'), coalesce(max(id), 0) + 1, false) FROM {table}

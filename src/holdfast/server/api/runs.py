@@ -297,9 +297,12 @@ async def show_run(
     published = await engine.store.published(run.id)
     await sandboxes.notice_the_dead()
     did = await inspection.ask(lambda view: view.activity(run.id, views.PAGE))
-    if len(journal) > LONG_JOURNAL:
-        return await asyncio.to_thread(lambda: Json(views.run_detail(run, journal, did, published)))
-    return Json(views.run_detail(run, journal, did, published))
+    queue = await engine.store.queue_place(run.id)
+
+    def shown() -> Response:
+        return Json(views.run_detail(run, journal, did, published, queue=queue))
+
+    return await asyncio.to_thread(shown) if len(journal) > LONG_JOURNAL else shown()
 
 
 @router.get("/{run_id}/published", response_model=dict[str, PublishedShown])

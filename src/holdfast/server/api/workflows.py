@@ -84,6 +84,7 @@ async def start_run(
         delay=asked.delay,
         key_policy=asked.key_policy,
         timeout=asked.timeout,
+        priority=asked.priority,
     )
     return await started(engine, workflow, asked.input)
 

@@ -253,6 +253,8 @@ def common(
         "approvals": [(each, approvals.shown(each, masked)) for each in loaded.approvals],
         "asker": approvals.Asker.of(loaded.run, loaded.given, loaded.calls[-1:], masked),
         "log": loaded.log,
+        "queue": loaded.queue,
+        "now": now,
     }
 
 
@@ -324,6 +326,8 @@ def as_json(loaded: Loaded, now: float, panel: Panel | None) -> dict[str, Any]:
         "published": {each.name: _value_of(each) for each in loaded.published},
         "selected": None if panel is None else panel.step.key,
         "log": loaded.log,
+        "queue": loaded.queue,
+        "now": now,
     }
 
 

@@ -11,6 +11,7 @@ from holdfast.agents import run_words
 from holdfast.errors import NotFound
 from holdfast.records import ErrorInfo, Run
 from holdfast.records.approvals import Approval
+from holdfast.records.flow import QueuePlace
 from holdfast.records.live import Published
 from holdfast.runtime.step_records import StepRecord, error_of, records_of
 from holdfast.server.inspector import timeline
@@ -39,6 +40,8 @@ class Loaded:
     given: bytes
     """Its arguments, or their beginning."""
     log: int
+    queue: QueuePlace | None
+    """Why it has not begun."""
 
     @property
     def begin(self) -> float:
@@ -111,6 +114,7 @@ def load(view: View, run_id: str) -> Loaded:
         view.published(run_id),
         view.run_input(run_id),
         view.log_end(),
+        view.queue_place(run_id),
     )
 
 

@@ -22,7 +22,8 @@ SELECT
   EXISTS (SELECT 1 FROM runs WHERE workflow IN (SELECT value FROM json_each(?)) AND deadline <= ?
     AND deadline IS NOT NULL AND owner IS NULL AND status IN ('queued', 'paused')),
   EXISTS (SELECT 1 FROM runs WHERE workflow IN (SELECT value FROM json_each(?)) AND due_at <= ?
-    AND owner IS NULL AND status IN ('pending', 'waiting') AND crashes >= 2)
+    AND owner IS NULL AND status IN ('pending', 'waiting') AND crashes >= 2),
+  EXISTS (SELECT 1 FROM next_turns WHERE workflow IN (SELECT value FROM json_each(?)) AND at <= ?)
 """
 PICK = """
 SELECT due.* FROM json_array_elements(?::json) AS known (pair), LATERAL (
@@ -64,9 +65,10 @@ class Claiming:
         tx.flush()  # a run that this batch has given back may be taken again
         now, (workflows, limit, versions) = self.moment.wall, self.wanted
         known = json.dumps(list(workflows))
-        overdue, suspect = tx.execute(RARE, (known, now, known, now)).fetchone()
-        if overdue or (suspect and not leases.has_suspect(tx.connection, self.worker.id)):
-            raise NotShared("a deadline, or a suspect")
+        rare = (known, now) * 3
+        overdue, suspect, queue = tx.execute(RARE, rare).fetchone()
+        if overdue or queue or (suspect and not leases.has_suspect(tx.connection, self.worker.id)):
+            raise NotShared("a deadline, a queue or a suspect")
         leases.lease(tx, self.worker, self.moment)
         named = json.dumps([[name, versions.get(name)] for name in workflows])
         found = tx.execute(PICK, (named, now, now, limit, limit)).fetchall()

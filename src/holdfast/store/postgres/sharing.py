@@ -35,7 +35,7 @@ from holdfast.records import (
     WEBHOOK_CREATED,
     Event,
 )
-from holdfast.store.base import END_OF
+from holdfast.store.base import END_OF, NewRun
 from holdfast.store.postgres.claims import Claiming
 from holdfast.store.postgres.transaction import NotShared
 from holdfast.store.sqlite.database import Apart, Operation, Own, Transaction
@@ -90,7 +90,7 @@ class Plan:
             return all(map(self._add_event, operation.append.events))
         if isinstance(operation, Creating):
             new = operation.new
-            return self._add_new(new.id, new.run_limit, new.lane_limit)
+            return not _shapes_others(new) and self._add_new(new.id, new.run_limit, new.lane_limit)
         if isinstance(operation, Claiming):
             return not operation.lost
         if isinstance(operation, Own):
@@ -114,8 +114,16 @@ class Plan:
         if event.type == CHILD_STARTED:
             new = event.facts["run"]
             self.children.add(new["id"])
-            return self._add_new(new["id"], new.get("run_limit"), new.get("lane_limit"))
+            return "pace" not in new and self._add_new(
+                new["id"], new.get("run_limit"), new.get("lane_limit")
+            )
         return event.type not in BY_TYPE or event.type in OWN
+
+
+def _shapes_others(new: NewRun) -> bool:
+    """Whether others have to be counted, changed or cancelled for a run to be created."""
+    kept = new.pace, new.gather, new.start_rates or None
+    return new.key_policy == "replace" or any(each is not None for each in kept)
 
 
 def plan(operations: Sequence[Operation]) -> Plan | None:

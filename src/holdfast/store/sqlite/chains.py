@@ -9,11 +9,12 @@ Whoever waits for the end of the old run waits for that of the new one.
 from __future__ import annotations
 
 from holdfast.records import Event
+from holdfast.records.flow import Pace
 from holdfast.store.base import NewRun
 from holdfast.store.sqlite import creation, queries
 from holdfast.store.sqlite.database import Transaction
 
-HANDED_ON = "SELECT run_limit, lane, lane_limit, first_message FROM runs WHERE id = ?"
+HANDED_ON = "SELECT run_limit, lane, lane_limit, pace, first_message FROM runs WHERE id = ?"
 LEAVE = "UPDATE runs SET continued_as = ?, chain = coalesce(chain, id) WHERE id = ?"
 # It takes the place of the old one, which ends with it: nobody can come in between.
 ENTER = """
@@ -49,7 +50,8 @@ def succeed(tx: Transaction, event: Event) -> None:
     """Create the run that another one goes on as, and hand everything on; the old one then ends."""
     old = queries.get(tx.connection, event.run_id)
     assert old is not None, event.run_id
-    run_limit, lane, lane_limit, first_message = tx.execute(HANDED_ON, (old.id,)).fetchone()
+    handed_on = tx.execute(HANDED_ON, (old.id,)).fetchone()
+    run_limit, lane, lane_limit, pace, first_message = handed_on
     facts = event.facts
     new = NewRun(
         id=facts["run_id"],
@@ -65,6 +67,7 @@ def succeed(tx: Transaction, event: Event) -> None:
         run_limit=run_limit,
         lane=lane,
         lane_limit=lane_limit,
+        pace=None if pace is None else Pace.of_text(pace),
         timeout=old.timeout,
     )
     tx.execute(LEAVE, (new.id, old.id))

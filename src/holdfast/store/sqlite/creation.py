@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from holdfast.errors import KeyUsed
 from holdfast.records import Status
 from holdfast.store.base import NewRun
-from holdfast.store.sqlite import concurrency, events
+from holdfast.store.sqlite import admission, events
 from holdfast.store.sqlite.database import Transaction
 
 BY_KEY = """
@@ -23,8 +23,8 @@ BY_ID = "SELECT id FROM runs WHERE id = ?"
 INSERT = """
 INSERT INTO runs (id, workflow, version, key, parent_id, forked_from, status, due_at, created_at,
                   run_limit, lane, lane_limit, admitted, timeout, deadline, owner, fence, claim_seq,
-                  started_at, begun_at, first_message)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+                  started_at, begun_at, pace, queue_at, gather, first_message)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
         (SELECT coalesce(max(id), 0) + 1 FROM messages))
 """
 SET_ATTRIBUTE = """
@@ -36,7 +36,8 @@ ON CONFLICT (run_id, name) DO UPDATE SET value = excluded.value
 def existing(tx: Transaction, new: NewRun) -> str | None:
     """The id of the run that this one would be a second of; raises KeyUsed if it may not be.
 
-    Where there is one that has ended and this one is to take its key over, it gives the key up.
+    Where there is one and this one is to take its key over, it gives the key up; whoever creates
+    this one cancels it then (`projections.replace_others`).
     """
     if new.id not in tx.absent and tx.execute(BY_ID, (new.id,)).fetchone() is not None:
         return new.id  # asked again for the very same: whatever has become of it
@@ -51,8 +52,10 @@ def existing(tx: Transaction, new: NewRun) -> str | None:
             f"the key {new.key!r} of {new.workflow} was used before, by {holder}",
             hint="use another key, or the key policy `return` or `start_new`",
         )
-    if ended and new.key_policy == "start_new":
+    if (ended and new.key_policy == "start_new") or new.key_policy == "replace":
         tx.execute("UPDATE runs SET replaced_by = ? WHERE id = ?", (new.id, holder))
+        if not ended:
+            tx.replaced.append(holder)
         return None
     return holder
 
@@ -80,13 +83,16 @@ def insert_row(
     tx: Transaction, new: NewRun, forked_from: str | None, owner: Owner | None = None
 ) -> Status:
     """The run's row: admitted at once, or queued if its workflow or lane is full."""
-    limits = (new.workflow, new.run_limit, new.lane, new.lane_limit)
-    status, admitted = concurrency.place_for(tx, *limits, due=new.due_at <= new.created_at)
+    pace = None if new.pace is None else new.pace.as_text()
+    limits = admission.Limits(new.workflow, new.run_limit, new.lane, new.lane_limit, pace)
+    status, admitted = admission.place_for(tx, limits, new.due_at, new.created_at)
     if owner is not None and admitted and new.due_at <= owner.at:
         status, due_at = "running", None
         claimed = (owner.worker, 1, 1, owner.at, owner.at)
     else:
         due_at, claimed = new.due_at, (None, 0, 0, None, None)
+        if due_at <= new.created_at:
+            due_at -= new.priority  # workers take those first that are due longest
     tx.later(
         INSERT,
         (
@@ -106,6 +112,9 @@ def insert_row(
             new.timeout,
             new.deadline,
             *claimed,
+            pace,
+            new.due_at - new.priority if limits.any else None,
+            None if new.gather is None else new.gather.key,
         ),
     )
     set_attributes(tx, new.id, new.attributes)

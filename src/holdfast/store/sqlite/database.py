@@ -77,6 +77,8 @@ class Transaction:
     """Runs that are known not to be there, looked up for all that the batch creates."""
     left: dict[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
     """What there is to do for runs that end, looked up for all of the batch: see `projections`."""
+    replaced: list[str] = field(default_factory=list[str])
+    """Runs to be cancelled because a new one takes their key; see `creation.existing`."""
     ended: dict[str, Event] = field(default_factory=dict[str, Event])
     mail: set[str] = field(default_factory=set[str])
     due: bool = False

@@ -10,6 +10,7 @@ from typing import TypeVar
 from holdfast.records import Run
 from holdfast.records.approvals import Approval, ApprovalStatus
 from holdfast.records.calls import Call, Spend
+from holdfast.records.flow import QueuePlace
 from holdfast.records.live import Published
 from holdfast.records.sandboxes import CommandRecord, SandboxRecord
 from holdfast.store.connection import Connection
@@ -39,6 +40,7 @@ from holdfast.store.sqlite import (
     approvals,
     call_views,
     changes,
+    gathering,
     journal_views,
     ledger_rows,
     queries,
@@ -117,6 +119,9 @@ class SqlView:
 
     def published(self, run_id: str) -> list[Published]:
         return queries.published(self._connection, run_id)
+
+    def queue_place(self, run_id: str) -> QueuePlace | None:
+        return gathering.queue_place(self._connection, run_id)
 
     # --- approvals ---
 

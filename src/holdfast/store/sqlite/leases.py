@@ -17,7 +17,7 @@ from holdfast.errors import LeaseLost
 from holdfast.records import COMPLETIONS, Run, Worker
 from holdfast.store.base import Claim, Created, NewRun
 from holdfast.store.connection import Connection
-from holdfast.store.sqlite import concurrency, creation, deadlines, projections, queries
+from holdfast.store.sqlite import admission, creation, deadlines, gathering, projections, queries
 from holdfast.store.sqlite.database import Transaction
 
 LEASE = """
@@ -124,10 +124,14 @@ class Creating:
 def create(tx: Transaction, new: NewRun, worker: Worker | None, now: Moment) -> Created:
     """Create a run, or find the one with its key; claim a new one for `worker` right away."""
     existed = creation.existing(tx, new)
+    if existed is None and new.gather is not None:
+        existed = gathering.into_open(tx, new, now.wall)
     if existed is not None:
         return Created(_existing(tx, existed), existed=True)
+    admission.count_start(tx, new.workflow, new.start_rates, now.wall)
     owner = None if worker is None else creation.Owner(worker.id, now.wall)
     status = creation.create(tx, new, owner)
+    projections.replace_others(tx, now.wall)
     taken = status == "running"
     run = Run(
         new.id,
@@ -164,6 +168,7 @@ def keep_due(tx: Transaction, before: float, now: float) -> None:
     """The wall clock was set back from `before` to `now`: what was due then is due now."""
     if tx.execute(STILL_DUE, (now, now, before)).rowcount:
         tx.due = True
+    admission.set_back(tx, now)
 
 
 class Wanted(NamedTuple):
@@ -190,11 +195,11 @@ def claim(
         if len(due) < limit:
             rows = tx.execute(DUE, (workflow, now, versions.get(workflow), limit - len(due)))
             due += [str(row[0]) for row in rows]
-    return [
-        _take(tx, _existing(tx, run_id), worker, now)
-        for run_id in due
-        if _may_go_on(tx, run_id, now)
-    ]
+    going = [run_id for run_id in due if _may_go_on(tx, run_id, now)]
+    known = [(name, versions.get(name)) for name in workflows]
+    queued = admission.next_of_queues(tx, known, limit - len(going), now)
+    going += [run_id for run_id in queued if _may_go_on(tx, run_id, now)]
+    return [_take(tx, _existing(tx, run_id), worker, now) for run_id in going]
 
 
 def _may_go_on(tx: Transaction, run_id: str, now: float) -> bool:
@@ -202,7 +207,7 @@ def _may_go_on(tx: Transaction, run_id: str, now: float) -> bool:
     if not projections.do_what_was_asked(tx, run_id, now):
         return False
     # One whose deadline has passed needs no place: nothing of it begins any more.
-    return deadlines.enforce(tx, run_id, now) or concurrency.admit(tx, run_id)
+    return deadlines.enforce(tx, run_id, now) or admission.admit(tx, run_id, now)
 
 
 def _next_suspect(tx: Transaction, worker_id: str, wanted: Wanted, now: float) -> list[str]:
@@ -286,4 +291,5 @@ def next_due(
         for name in workflows
     ]
     moments = [row[0] for row in found if row is not None]
-    return min([*moments, *deadlines.of_parked(connection, workflows)], default=None)
+    moments += deadlines.of_parked(connection, workflows)
+    return min([*moments, *admission.next_look(connection, workflows)], default=None)

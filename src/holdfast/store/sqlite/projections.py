@@ -34,8 +34,9 @@ from holdfast.records import (
     Event,
     Run,
 )
+from holdfast.records.flow import Pace
 from holdfast.store.base import END_OF, TERMINATED, NewRun
-from holdfast.store.sqlite import chains, concurrency, mailbox, queries, updates
+from holdfast.store.sqlite import admission, chains, mailbox, queries, updates
 from holdfast.store.sqlite import events as rows
 from holdfast.store.sqlite.creation import create, existing, set_attributes
 from holdfast.store.sqlite.database import Transaction
@@ -170,7 +171,7 @@ def resume(tx: Transaction, run: Run, at: float) -> None:
         tx.execute(REVIVE, (at, run.id))
         tx.due = True
     else:
-        concurrency.enter(tx, run.id, due_at or at, at)
+        admission.enter(tx, run.id, due_at or at, at)
 
 
 def do_what_was_asked(tx: Transaction, run_id: str, at: float) -> bool:
@@ -234,7 +235,7 @@ def _run_ended(tx: Transaction, event: Event) -> None:
     if awaited:
         mailbox.tell_waiting(tx, event.run_id)
     if limited:
-        concurrency.admit_next(tx, event.run_id, event.at)
+        admission.admit_next(tx, event.run_id, event.at)
     if "handler" in facts:
         _create_once(tx, new_run_from(facts["handler"], event.at))
 
@@ -303,7 +304,16 @@ def _create_once(tx: Transaction, new: NewRun) -> bool:
     if existing(tx, new) is not None:
         return False
     create(tx, new)
+    replace_others(tx, new.created_at)
     return True
+
+
+def replace_others(tx: Transaction, at: float) -> None:
+    """Cancel the runs whose key new ones have taken over."""
+    while tx.replaced:
+        old = queries.get(tx.connection, tx.replaced.pop())
+        if old is not None and not old.ended:
+            cancel(tx, old, at)
 
 
 def new_run_from(data: dict[str, Any], at: float) -> NewRun:
@@ -311,6 +321,8 @@ def new_run_from(data: dict[str, Any], at: float) -> NewRun:
     fields = dict(data)
     text = fields.pop("input")
     due_at = at + fields.pop("delay", 0.0)
+    if "pace" in fields:
+        fields["pace"] = Pace.of_text(fields["pace"])
     return NewRun(**fields, input=text.encode(), created_at=at, due_at=due_at)
 
 

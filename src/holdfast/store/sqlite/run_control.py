@@ -24,10 +24,11 @@ from holdfast.records import (
     Event,
     Run,
 )
+from holdfast.records.flow import Pace
 from holdfast.store.base import END_OF, NewRun
 from holdfast.store.sqlite import (
+    admission,
     approvals,
-    concurrency,
     creation,
     deadlines,
     events,
@@ -38,11 +39,11 @@ from holdfast.store.sqlite import (
 )
 from holdfast.store.sqlite.database import Transaction
 
-LIMITS = "SELECT run_limit, lane, lane_limit FROM runs WHERE id = ?"
+LIMITS = "SELECT run_limit, lane, lane_limit, pace FROM runs WHERE id = ?"
 REQUESTED = "SELECT 1 FROM inbox WHERE run_id = ? AND kind = ? LIMIT 1"
 NOT_BEGUN = """
 UPDATE runs SET begun_at = NULL,
-  admitted = CASE WHEN run_limit IS NULL AND lane_limit IS NULL THEN 1 ELSE 0 END
+  admitted = CASE WHEN run_limit IS NULL AND lane_limit IS NULL AND pace IS NULL THEN 1 ELSE 0 END
 WHERE id = ?
 """
 
@@ -117,7 +118,7 @@ def _go_on_again(
         facts["deadline"] = deadline
     projections.write_unowned(tx, run_id, RUN_RETRIED, at, facts)
     tx.execute(NOT_BEGUN, (run_id,))
-    concurrency.enter(tx, run_id, at, at)
+    admission.enter(tx, run_id, at, at)
     for event in history:
         if event.seq in void and event.type == CHILD_ENDED:
             _retry_child(tx, event.facts["run_id"], at)
@@ -178,9 +179,10 @@ def fork(tx: Transaction, new: NewRun, source: str, history: Sequence[Event]) ->
 
     It counts towards the limits that its source was started with, unless it brings its own.
     """
-    if new.run_limit is None and new.lane_limit is None:
-        run_limit, lane, lane_limit = tx.execute(LIMITS, (source,)).fetchone()
-        new = replace(new, run_limit=run_limit, lane=lane, lane_limit=lane_limit)
+    if new.run_limit is None and new.lane_limit is None and new.pace is None:
+        run_limit, lane, lane_limit, pace = tx.execute(LIMITS, (source,)).fetchone()
+        pace = None if pace is None else Pace.of_text(pace)
+        new = replace(new, run_limit=run_limit, lane=lane, lane_limit=lane_limit, pace=pace)
     creation.insert_row(tx, new, forked_from=source)
     for event in history:
         tx.rows.append(events.row(tx, event))

@@ -10,7 +10,7 @@ from holdfast.ids import new_id
 from holdfast.records import COMMANDS, COMPLETIONS, STEP_CANCELLED, STEP_RETRYING, Run
 from holdfast.store.connection import Connection
 from holdfast.store.inspection import COUNTED, Doing, OpenVersion, RunPage, RunQuery, RunRow
-from holdfast.store.sqlite import ledger_rows, queries
+from holdfast.store.sqlite import gathering, ledger_rows, queries
 from holdfast.store.sqlite.queries import last_log, marks
 
 SEARCHED = 50_000
@@ -95,7 +95,9 @@ def run_row(connection: Connection, run: Run) -> RunRow:
     """A run with what the list says of it."""
     doing = None if run.ended else doing_now(connection, run.id)
     totals = ledger_rows.totals(connection, run.id)
-    return RunRow(run, run_input(connection, run.id), doing, totals)
+    waits = run.status in ("queued", "pending")
+    queue = gathering.queue_place(connection, run.id) if waits else None
+    return RunRow(run, run_input(connection, run.id), doing, totals, queue)
 
 
 def run_input(connection: Connection, run_id: str) -> bytes:

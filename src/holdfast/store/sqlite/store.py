@@ -18,6 +18,7 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.records import Chunk, Event, Run, Worker
 from holdfast.records.approvals import Approval, ApprovalStatus, Verdict
+from holdfast.records.flow import QueuePlace
 from holdfast.records.live import Published, UpdateRecord
 from holdfast.records.schedules import Firing, FiringOutcome, Schedule
 from holdfast.records.subscriptions import Reaction, Subscription
@@ -29,6 +30,7 @@ from holdfast.store.sqlite import (
     approvals,
     deletion,
     events,
+    gathering,
     journal,
     leases,
     mailbox,
@@ -396,6 +398,9 @@ class SqlStore:
 
     async def get(self, run_id: str) -> Run | None:
         return await self._read(lambda c: queries.get(c, run_id))
+
+    async def queue_place(self, run_id: str) -> QueuePlace | None:
+        return await self._read(lambda c: gathering.queue_place(c, run_id))
 
     async def published(self, run_id: str) -> list[Published]:
         return await self._read(lambda c: queries.published(c, run_id))

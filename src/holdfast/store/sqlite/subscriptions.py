@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 
+from holdfast.errors import TooManyRequests
 from holdfast.records import Message
 from holdfast.records.subscriptions import Reaction, Subscription
 from holdfast.store.base import NewRun
 from holdfast.store.connection import Connection
-from holdfast.store.sqlite import creation, projections, queries
+from holdfast.store.sqlite import admission, creation, gathering, projections, queries
 from holdfast.store.sqlite.database import Transaction
 from holdfast.store.subscriptions import Dealt, News
+
+log = logging.getLogger("holdfast")
 
 LIST = "SELECT workflow, event, action, match, key FROM subscriptions"
 PUT = """
@@ -76,8 +80,7 @@ def deal(tx: Transaction, dealt: Dealt) -> int:
             continue
         done += 1
         if isinstance(effect, NewRun):
-            if creation.existing(tx, effect) is None:
-                creation.create(tx, effect)
+            _start(tx, effect, dealt.at)
             continue
         tx.flush()
         for (run_id,) in tx.execute(UNENDED, (dealt.workflow, effect.key)).fetchall():
@@ -86,3 +89,18 @@ def deal(tx: Transaction, dealt: Dealt) -> int:
                 projections.cancel(tx, run, dealt.at)
     tx.due = True
     return done
+
+
+def _start(tx: Transaction, new: NewRun, at: float) -> None:
+    """Start the run of a message, unless there is one for it, or it is one too many."""
+    if creation.existing(tx, new) is not None:
+        return
+    if new.gather is not None and gathering.into_open(tx, new, at) is not None:
+        return
+    try:
+        admission.count_start(tx, new.workflow, new.start_rates, at)
+    except TooManyRequests as error:
+        log.warning("an event starts no run of %s: %s", new.workflow, error)
+        return
+    creation.create(tx, new)
+    projections.replace_others(tx, at)

@@ -28,6 +28,7 @@ pytest.register_assert_rewrite(
             "listing",
             "messages",
             "ownership",
+            "pacing",
             "records",
             "retention",
             "sandboxes",
@@ -50,6 +51,7 @@ from holdfast.testing.store_conformance.ledger import (  # noqa: E402
 from holdfast.testing.store_conformance.listing import ListingConformance  # noqa: E402
 from holdfast.testing.store_conformance.messages import MessageConformance  # noqa: E402
 from holdfast.testing.store_conformance.ownership import OwnershipConformance  # noqa: E402
+from holdfast.testing.store_conformance.pacing import PacingConformance  # noqa: E402
 from holdfast.testing.store_conformance.retention import RetentionConformance  # noqa: E402
 from holdfast.testing.store_conformance.sandboxes import SandboxConformance  # noqa: E402
 from holdfast.testing.store_conformance.schedules import ScheduleConformance  # noqa: E402
@@ -68,6 +70,7 @@ class RunConformance(
     ApprovalConformance,
     ScheduleConformance,
     SubscriptionConformance,
+    PacingConformance,
     RetentionConformance,
 ):
     """What is asked of a store's runs."""

@@ -236,7 +236,7 @@ class OwnershipConformance(Conformance):
 
     # --- limits ---
 
-    async def test_a_full_lane_queues_and_an_end_lets_the_oldest_in(self, store: Store) -> None:
+    async def test_a_full_lane_queues_and_an_end_lets_the_next_lane_in(self, store: Store) -> None:
         fields: dict[str, Any] = {"run_limit": 2, "lane": "a", "lane_limit": 1}
         claim = await claimed(store, **fields)
         for name in ("run_2", "run_3"):
@@ -249,7 +249,7 @@ class OwnershipConformance(Conformance):
         ]  # fmt: skip
         await append(store, claim, event(2, RUN_COMPLETED, value=b"1"))
         assert [await status_of(store, n) for n in names] == [
-            "pending", "queued", "pending", "queued",
+            "queued", "queued", "pending", "pending",
         ]  # fmt: skip
 
     async def test_a_limit_holds_for_runs_that_two_processes_start_at_once(
