@@ -254,7 +254,6 @@ def common(
         "asker": approvals.Asker.of(loaded.run, loaded.given, loaded.calls[-1:], masked),
         "log": loaded.log,
         "queue": loaded.queue,
-        "now": now,
     }
 
 
