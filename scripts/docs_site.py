@@ -40,6 +40,7 @@ MENU: dict[str, list[str]] = {
         "guides/build-your-own-agent",
         "guides/tools",
         "guides/human-in-the-loop",
+        "guides/alerts",
         "guides/assistants",
         "guides/which-layers",
     ],

@@ -36,6 +36,7 @@ SECTIONS = (
     "retention",
     "project",
     "temporal",
+    "alerts",
 )
 PROFILES = ("dev", "prod")
 """Profiles everyone has, empty unless the file fills them; a file may add its own."""

@@ -131,6 +131,7 @@ def sections() -> dict[str, type[Any]]:
     from holdfast.runtime.retention import RetentionSettings
     from holdfast.runtime.settings import Settings
     from holdfast.sandbox.settings import SandboxSettings
+    from holdfast.server.alert_settings import AlertSettings
     from holdfast.server.settings import ServerSettings
     from holdfast.temporal.temporal_settings import TemporalSettings
 
@@ -144,6 +145,7 @@ def sections() -> dict[str, type[Any]]:
         "retention": RetentionSettings,
         "project": ProjectSettings,
         "temporal": TemporalSettings,
+        "alerts": AlertSettings,
     }
 
 

@@ -34,6 +34,7 @@ NOUNS: dict[str, str] = {
     "deploys": "which versions of workflows still have runs that have not ended",
     "simulate": "a workflow of yours and all that can go wrong, until an invariant breaks",
     "approvals": "list, show and decide what runs wait for",
+    "alerts": "who is told of failed runs, approvals and budgets, and trying it",
     "schedules": "what starts runs by the clock: list, make, pause, trigger, backfill",
     "events": "send events to the runs that wait for them",
     "store": "back up, copy and describe the store",

@@ -19,7 +19,7 @@ from holdfast.cli.options import (
     grace_seconds,
     store_name,
 )
-from holdfast.cli.tracing import tracing
+from holdfast.cli.tracing import telling_others, tracing
 from holdfast.cli.worker import pruning, stopped_by_signals, telling
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ async def _run(
         async with (
             pruning(engine),
             tracing(engine),
+            telling_others(engine),
             telling(engine, quiet=options.quiet, json=options.json),
         ):
             ports = PortProxy(settings.sandbox_domain, settings.port)

@@ -1,4 +1,4 @@
-"""Traces of what a command carries out: nothing is loaded unless a collector is named."""
+"""What a command tells others of runs: traces and alerts; nothing is loaded unless it is wanted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from holdfast import config
 from holdfast.runtime.engine import Engine
 
 
@@ -18,4 +19,16 @@ async def tracing(engine: Engine) -> AsyncGenerator[None]:
     from holdfast.server.trace_export import exporting
 
     async with exporting(engine):
+        yield
+
+
+@asynccontextmanager
+async def telling_others(engine: Engine) -> AsyncGenerator[None]:
+    """Send the alerts that the configuration asks for, while this is open."""
+    if not config.read().get("alerts"):
+        yield
+        return
+    from holdfast.server.alerts import alerting
+
+    async with alerting(engine):
         yield

@@ -32,7 +32,7 @@ from holdfast.cli.options import (
     store_name,
 )
 from holdfast.cli.run_text import cost_of, outcome, step_name
-from holdfast.cli.tracing import tracing
+from holdfast.cli.tracing import telling_others, tracing
 from holdfast.cli.workflow_files import load, load_agents
 from holdfast.errors import UsageError
 from holdfast.records import RUN_ENDS, RUN_RETRIED, RUN_STUCK, Event, Run, Step
@@ -127,6 +127,7 @@ async def _work(options: argparse.Namespace, grace: float, workflows: list[str])
         async with (
             pruning(engine),
             tracing(engine),
+            telling_others(engine),
             probing,
             telling(engine, quiet=options.quiet, json=options.json),
         ):

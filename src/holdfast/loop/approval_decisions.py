@@ -41,6 +41,15 @@ async def approval_token(id: str) -> str:
     return token_of(await engine.store.secret(SECRET), await _existing(engine, id))
 
 
+async def approval_by_token(id: str, token: str) -> Approval:
+    """The approval that a token lets its holder decide; NotFound if it is not for this one."""
+    engine = await _engine()
+    found = await _existing(engine, id)
+    if not same(token, token_of(await engine.store.secret(SECRET), found)):
+        raise NotFound("there is no such approval, or the link is not for it")
+    return found
+
+
 async def decide(
     id: str,
     approved: bool,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from holdfast.errors import UsageError
 from holdfast.loop.approval_decisions import decide, get_approval, list_approvals
@@ -78,6 +78,8 @@ async def decide_by_token(request: Request, approval_id: str, token: str) -> Res
         token=token,
         how="webhook",
     )
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse(request.url.path, 303)  # to the page, which says how it stands
     return Json(decided.as_json())
 
 

@@ -13,10 +13,10 @@ from starlette.responses import Response
 
 from holdfast.agents.run_words import about
 from holdfast.errors import NotFound
-from holdfast.loop.approval_decisions import decide
+from holdfast.loop.approval_decisions import approval_by_token, decide
 from holdfast.records import Run
 from holdfast.records.approvals import Approval
-from holdfast.server.inspector.pages import Page, inspection, mask, seen
+from holdfast.server.inspector.pages import Page, inspection, mask, render, seen
 from holdfast.server.inspector.payloads import Field, Mask, fields_of, masked_value
 from holdfast.server.settings import ServerSettings
 from holdfast.store.inspection import CallRow, View
@@ -113,6 +113,15 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return ""  # a process without a user of its own, as in some containers
+
+
+async def link_page(request: Request) -> Response:
+    """What is asked, for whoever was sent the link: they decide with it, and need no login."""
+    id, token = request.path_params["approval_id"], request.path_params["token"]
+    found = await approval_by_token(id[:100], token)
+    context = {"approval": found, "fields": shown(found, mask(request)), "log": 0}
+    page = Page("decide_by_link.html", found.title, "", context, found.as_json)
+    return render(request, page)
 
 
 async def do_decision(request: Request) -> Response:

@@ -70,6 +70,7 @@ add_action(router, "/sandboxes/{sandbox_id}/stop", sandboxes.ask_stop, sandboxes
 add_page(router, "/sandboxes/{sandbox_id}", sandboxes.sandbox_page)
 add_page(router, "/approvals", approvals.list_page)
 add_action(router, "/approvals/{approval_id}", approvals.ask_decision, approvals.do_decision)
+router.add_api_route("/hooks/{approval_id}/{token}", approvals.link_page, response_model=None)
 add_page(router, "/schedules", schedules.schedules_page)
 add_action(router, "/schedules/{name}/do/{action}", schedules.ask_action, schedules.do_action)
 add_page(router, "/workers", workers.workers_page)
