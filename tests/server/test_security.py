@@ -23,7 +23,12 @@ from .conftest import TOKEN, Server, running
 OPEN = {
     *("GET /readyz", "HEAD /readyz"),
     *("GET /healthz", "HEAD /healthz", "GET /login", "POST /login"),
-    *("POST /hooks/{token}", "POST /hooks/{approval_id}/{token}", "POST /hooks/from/{source}"),
+    *(
+        "POST /hooks/{token}",
+        "POST /hooks/{approval_id}/{token}",
+        "GET /hooks/{approval_id}/{token}",
+        "POST /hooks/from/{source}",
+    ),
     *("GET /static/{name}", "GET /favicon.ico"),
 }
 """What needs no token. Think twice before something is added here."""
