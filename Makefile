@@ -81,6 +81,7 @@ bench: $(STAMP) .bench-venv/.ready bench-gateway bench-sandbox ## measure everyt
 	@cd bench/runtime && ../../$(BIN)/python peers.py
 	@cd bench/runtime && ../../$(BIN)/python scale.py
 	@cd bench/runtime && ../../$(BIN)/python cpu.py
+	@$(BIN)/python bench/runtime/postgres.py
 	@$(BIN)/python bench/code.py
 
 .bench-venv/.ready: bench/peers.in

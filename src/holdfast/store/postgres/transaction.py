@@ -39,6 +39,10 @@ class PostgresTransaction(Transaction):
         default_factory=dict[str, list[tuple[Any, ...]]]
     )
 
+    @property
+    def gathers(self) -> bool:
+        return self.shared
+
     def later(self, sql: str, parameters: tuple[Any, ...]) -> None:
         if self.shared:
             self.gathered.setdefault(sql, []).append(parameters)

@@ -27,13 +27,16 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.records import Event
 from holdfast.store.base import Change
 from holdfast.store.connection import Connection, Cursor
 from holdfast.store.sqlite import schema
+
+if TYPE_CHECKING:
+    from holdfast.store.sqlite.ledger_batch import CallsAhead
 
 T = TypeVar("T")
 D = TypeVar("D", bound="Database")
@@ -79,6 +82,8 @@ class Transaction:
     """What there is to do for runs that end, looked up for all of the batch: see `projections`."""
     replaced: list[str] = field(default_factory=list[str])
     """Runs to be cancelled because a new one takes their key; see `creation.existing`."""
+    calls: CallsAhead | None = None
+    """What was looked up for the model calls of the batch: see `ledger_batch`."""
     ended: dict[str, Event] = field(default_factory=dict[str, Event])
     mail: set[str] = field(default_factory=set[str])
     due: bool = False
@@ -93,6 +98,12 @@ class Transaction:
                 named = {name: _escaped(value) for name, value in parameters.items()}
                 return self.connection.execute(sql, named)
             return self.connection.execute(sql, tuple(map(_escaped, parameters)))
+
+    @property
+    def gathers(self) -> bool:
+        """Whether what is written `later` goes to the database at the end, in few messages: then it
+        is worth looking up for a whole batch what its operations would ask one by one."""
+        return False
 
     def later(self, sql: str, parameters: tuple[Any, ...]) -> None:
         """Execute what nothing in the batch depends on; some databases take it all at once."""

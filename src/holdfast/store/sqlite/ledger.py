@@ -22,14 +22,14 @@ from holdfast.records.calls import Call, CallEnd, CallStart, Spend, SpendLimit, 
 from holdfast.store.base import Change
 from holdfast.store.connection import Connection, DatabaseFault
 from holdfast.store.ledger import KEPT_SECONDS, Begun, CallTotals, Earlier, Rate
-from holdfast.store.sqlite import ledger_rows, ledger_spend
-from holdfast.store.sqlite.database import MEMORY, Apart, Database, Result, Transaction
+from holdfast.store.sqlite import ledger_batch, ledger_rows, ledger_spend
+from holdfast.store.sqlite.database import MEMORY, Database, Result, Transaction
+from holdfast.store.sqlite.ledger_batch import OfCalls
 from holdfast.store.sqlite.ledger_rows import Hold
 from holdfast.store.sqlite.ledger_spend import Line, Waiter
 from holdfast.store.sqlite.process_locks import FileOwner, Owner, owners_folder
 
 T = TypeVar("T")
-_Ending = Callable[[Connection], Sequence[str]]
 _POLL, _LONGEST_POLL = 0.02, 0.25
 """How often the first in line looks whether another process has made room."""
 
@@ -41,6 +41,15 @@ class _InLine:
     number: int
     scopes: Sequence[str]
     full: BudgetExceeded
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """The end of a call, to be written: by itself, or with others of its batch at once."""
+
+    call_id: str
+    run: Callable[[Connection], Sequence[str]]
+    at_once: Callable[[Transaction], Sequence[str] | None]
 
 
 class SqlLedger:
@@ -130,9 +139,15 @@ class SqlLedger:
             ledger_spend.hold(connection, every, usd or 0, tokens)
             return Begun(bool(found), every)
 
+        def at_once(tx: Transaction) -> Begun | None:
+            began = not limits and ledger_batch.begin(
+                tx, start, self._owner.id, scopes, usd or 0, tokens
+            )
+            return Begun(False, scopes) if began else None
+
         if self._owed:
             self._pay_owed()
-        begun = await self._write(run, durable=durable)
+        begun = await self._write(run, durable=durable, at_once=at_once, key=start.key)
         if isinstance(begun, _InLine):
             number = begun.number
             begun = await self._wait_in_line(start.id, begun, run, durable=durable, wait=wait)
@@ -245,7 +260,9 @@ class SqlLedger:
         """Record how the call ended and settle its hold; a second end changes nothing."""
         ending = self._ending(call_id, end)
         try:
-            scopes = await self._write(ending, durable=durable)
+            scopes = await asyncio.shield(
+                asyncio.wrap_future(self._start_ending(ending, durable=durable, soon=True))
+            )
         except StoreError:
             self._owed.append(ending)
             raise
@@ -257,7 +274,7 @@ class SqlLedger:
         return self._send(self._ending(call_id, end))
 
     def _send(self, ending: _Ending) -> Future[Sequence[str]]:
-        future = self._start(ending, durable=True)
+        future = self._start_ending(ending)
         self._ending_soon.add(future)
 
         def done(ended: Future[Sequence[str]]) -> None:
@@ -269,6 +286,13 @@ class SqlLedger:
 
         future.add_done_callback(done)
         return future
+
+    def _start_ending(
+        self, ending: _Ending, *, durable: bool = True, soon: bool = False
+    ) -> Future[Sequence[str]]:
+        return self._start(
+            ending.run, durable=durable, soon=soon, at_once=ending.at_once, ending=ending.call_id
+        )
 
     def _pay_owed(self) -> None:
         """Try again what the store could not take before: a full disk, say."""
@@ -294,7 +318,12 @@ class SqlLedger:
             )
             return held.scopes
 
-        return run
+        def at_once(tx: Transaction) -> Sequence[str] | None:
+            if known is None or not ledger_batch.finish(tx, call_id, end, known, self._replays_for):
+                return None
+            return known.scopes
+
+        return _Ending(call_id, run, at_once)
 
     async def restore(self, call: Call) -> None:
         """Keep a call of another store that has ended; it counts against no budget of this one."""
@@ -405,20 +434,37 @@ class SqlLedger:
         """What is kept under a name, unless its time is over."""
         return await self._read(lambda c: ledger_rows.kept(c, name))
 
-    async def _write(self, run: Callable[[Connection], T], *, durable: bool = True) -> T:
+    async def _write(
+        self,
+        run: Callable[[Connection], T],
+        *,
+        durable: bool = True,
+        at_once: Callable[[Transaction], T | None] | None = None,
+        key: str | None = None,
+    ) -> T:
         """The operation's result, after its commit.
 
         `durable` waits for the disk; without it the commit survives the death of the process
         but not a power cut.
         """
         # Shielded: what was sent is carried out, whether or not its caller is cancelled meanwhile.
-        started = self._start(run, durable=durable, soon=True)
+        started = self._start(run, durable=durable, soon=True, at_once=at_once, key=key)
         return await asyncio.shield(asyncio.wrap_future(started))
 
     def _start(
-        self, run: Callable[[Connection], T], *, durable: bool = True, soon: bool = False
+        self,
+        run: Callable[[Connection], T],
+        *,
+        durable: bool = True,
+        soon: bool = False,
+        at_once: Callable[[Transaction], T | None] | None = None,
+        key: str | None = None,
+        ending: str | None = None,
     ) -> Future[T]:
         """Start the operation; usable from any thread. `soon`: with this turn of the loop.
+
+        `at_once`: how it is done together with others of its batch, if it is as simple as that; it
+        is looked up for all of them by the `key` of a call that begins, or the id of one `ending`.
 
         An operation looks first and writes last: what it has written when it refuses (the calls of
         the dead, settled) is meant to stay.
@@ -430,6 +476,12 @@ class SqlLedger:
         def operation(tx: Transaction) -> Exception | None:
             nonlocal value
             try:
+                if at_once is not None and (done := at_once(tx)) is not None:
+                    value = [done]
+                    return None
+                if tx.gathers:
+                    tx.flush()  # what others of the batch have written is to be seen
+                    tx.calls = None  # and what was looked up for them may change
                 value = [run(tx.connection)]
             except (sqlite3.Error, DatabaseFault):
                 raise  # the store's fault: nobody's work in this batch is done
@@ -449,7 +501,7 @@ class SqlLedger:
 
         value: list[T] = []
         submit = self._database.submit_soon if soon else self._database.submit
-        submit([(Apart("ledger", operation), _reported)], report, durable=durable)
+        submit([(OfCalls("ledger", operation, key, ending), _reported)], report, durable=durable)
         return future
 
     async def _read_after_ends(self, question: Callable[[Connection], T]) -> T:

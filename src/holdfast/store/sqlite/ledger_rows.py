@@ -20,12 +20,12 @@ from holdfast.records.calls import Call, CallEnd, CallStart, CallStatus, Provide
 from holdfast.store.connection import Connection
 from holdfast.store.ledger import CallTotals
 
-_INSERT = """
+INSERT = """
 INSERT INTO calls (id, status, key, request_hash, owner, model, format, run_id, workflow, step,
   step_key, attempt, api_key, tags, scopes, held_usd, held_tokens, started_at, prompt)
 VALUES (?, 'started', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_FINISH = """
+FINISH = """
 UPDATE calls SET status = ?, finished_at = ?, provider = ?, served = ?, finish = ?,
   input_tokens = ?, cached_tokens = ?, cache_write_tokens = ?, output_tokens = ?,
   reasoning_tokens = ?, estimated = ?, cost = ?, charge = ?, charge_tokens = ?, prices = ?,
@@ -33,6 +33,7 @@ UPDATE calls SET status = ?, finished_at = ?, provider = ?, served = ?, finish =
   held_usd = 0, held_tokens = 0
 WHERE id = ? AND status = 'started' AND held_usd = ? AND held_tokens = ?
 """
+KEEP_REPLAY = "INSERT INTO call_replays (call_id, sealed, expires_at) VALUES (?, ?, ?)"
 _LOSE = """
 UPDATE calls SET status = 'unknown', finished_at = ?, charge = ?, charge_tokens = ?,
   estimated = 1, error = 'OutcomeUnknown', held_usd = 0, held_tokens = 0,
@@ -91,12 +92,18 @@ def insert(
     usd: int,
     tokens: int,
 ) -> None:
-    connection.execute(
-        _INSERT,
+    connection.execute(INSERT, inserted(start, owner, scopes=scopes, usd=usd, tokens=tokens))
+
+
+def inserted(
+    start: CallStart, owner: str, *, scopes: Sequence[str], usd: int, tokens: int
+) -> tuple[Any, ...]:
+    """The values of `INSERT`."""
+    return (
         (start.id, start.key, start.request_hash, owner, start.model, start.format, start.run_id,
          start.workflow, start.step, start.step_key, start.attempt, start.api_key,
          _text(start.tags) if start.tags else "[]", _text(scopes), usd, tokens, start.started_at,
-         start.prompt and joined(start.prompt)),
+         start.prompt and joined(start.prompt))
     )  # fmt: skip
 
 
@@ -104,27 +111,34 @@ def finish(
     connection: Connection, call_id: str, end: CallEnd, held: Hold, replays_for: float
 ) -> bool:
     """Record the end of a call that is in flight and holds so much; False: there is none."""
+    values = finished(call_id, end, held)
+    try:
+        written = connection.execute(FINISH, values)
+    except _UNSTORABLE:  # nothing that came from outside may keep a call from ending
+        written = connection.execute(FINISH, storable(values))
+    if not written.rowcount:
+        return False
+    if end.replay is not None:
+        connection.execute(KEEP_REPLAY, (call_id, end.replay, end.finished_at + replays_for))
+    return True
+
+
+def finished(call_id: str, end: CallEnd, held: Hold) -> tuple[Any, ...]:
+    """The values of `FINISH`."""
     prices = None if end.prices is None else _text(end.prices)
     attempts = _text([_plain(attempt) for attempt in end.attempts])
-    values = (
+    return (
         end.status, end.finished_at, end.provider, end.served, end.finish, end.input_tokens,
         end.cached_tokens, end.cache_write_tokens, end.output_tokens, end.reasoning_tokens,
         int(end.estimated), end.cost, end.charge, end.charge_tokens, prices, end.latency,
         end.first_token, attempts, end.error, end.message, end.reply, call_id, held.usd,
         held.tokens,
     )  # fmt: skip
-    try:
-        written = connection.execute(_FINISH, values)
-    except _UNSTORABLE:  # nothing that came from outside may keep a call from ending
-        written = connection.execute(_FINISH, [_storable(value) for value in values])
-    if not written.rowcount:
-        return False
-    if end.replay is not None:
-        connection.execute(
-            "INSERT INTO call_replays (call_id, sealed, expires_at) VALUES (?, ?, ?)",
-            (call_id, end.replay, end.finished_at + replays_for),
-        )
-    return True
+
+
+def storable(values: Sequence[object]) -> tuple[Any, ...]:
+    """The values as a store can take them, whatever came from outside."""
+    return tuple(map(_storable, values))
 
 
 def _storable(value: object) -> object:

@@ -28,12 +28,12 @@ NANO = Decimal(1_000_000_000)
 _MAX_DEPTH = 64
 
 _IN_USE = "SELECT EXISTS (SELECT 1 FROM spend_parents), EXISTS (SELECT 1 FROM spend_limits)"
-_HOLD = """
+HOLD = """
 INSERT INTO spend (scope, held_usd, held_tokens) VALUES (?, ?, ?)
 ON CONFLICT (scope) DO UPDATE SET held_usd = spend.held_usd + excluded.held_usd,
   held_tokens = spend.held_tokens + excluded.held_tokens
 """
-_SETTLE = """
+SETTLE = """
 UPDATE spend SET held_usd = held_usd - ?, held_tokens = held_tokens - ?,
   usd = usd + ?, tokens = tokens + ?, calls = calls + 1
 WHERE scope = ?
@@ -130,7 +130,7 @@ def check(
 
 def hold(connection: Connection, scopes: Sequence[str], usd: int, tokens: int) -> None:
     for scope in scopes:
-        connection.execute(_HOLD, (scope, usd, tokens))
+        connection.execute(HOLD, (scope, usd, tokens))
 
 
 def settle(
@@ -141,7 +141,7 @@ def settle(
 ) -> None:
     """Replace a call's hold (nanodollars, tokens) by what it spent."""
     for scope in scopes:
-        connection.execute(_SETTLE, (*held, *spent, scope))
+        connection.execute(SETTLE, (*held, *spent, scope))
 
 
 def read(connection: Connection, scope: str) -> Spend:
