@@ -68,6 +68,27 @@ def lose_the_next_commit(monkeypatch: pytest.MonkeyPatch, *, done: bool) -> list
     return lost
 
 
+def test_an_error_of_the_system_on_the_way_is_a_lost_connection(
+    first: postgres_server.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = PostgresDatabase(PostgresUrl.parse(first.url("system")))
+    raised: list[OSError] = []
+    execute = psycopg.Connection.execute
+
+    def failing(self: Any, query: Any, *rest: Any, **options: Any) -> Any:
+        if b"INSERT INTO kept" in bytes(query) and not raised:
+            raised.append(OSError(22, "Invalid argument"))
+            raise raised[0]
+        return execute(self, query, *rest, **options)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", failing)
+    try:
+        database.write(insert).result()
+        assert raised and count(database) == 1
+    finally:
+        database.close()
+
+
 @pytest.mark.parametrize("done", [True, False])
 def test_a_commit_whose_answer_was_lost_is_done_once(
     first: postgres_server.Server, monkeypatch: pytest.MonkeyPatch, done: bool

@@ -26,6 +26,8 @@ KEEPALIVE: dict[str, Any] = {
 }
 LOST = ("08", "57P")
 """States that say the connection or the server is gone; it may come back."""
+FAULTS = (psycopg.Error, OSError)
+"""What goes wrong with a connection; the driver passes some of the system's errors on."""
 AGAIN = ("40001", "40P01", "55P03")
 """States of a transaction that may succeed if it is tried again."""
 
@@ -116,7 +118,7 @@ class PostgresConnection:
                 raise OverflowError(f"{value} is too large for an integer of 64 bits")
         try:
             cursor = self.raw.execute(translate(sql), parameters)
-        except psycopg.Error as error:
+        except FAULTS as error:
             raise DatabaseFault(str(error)) from error
         if cursor.rowcount > 0 and not (cursor.statusmessage or "").startswith("SELECT"):
             self.total_changes += cursor.rowcount
@@ -128,7 +130,7 @@ class PostgresConnection:
         try:
             cursor = self.raw.cursor()
             cursor.executemany(translate(sql), rows)
-        except psycopg.Error as error:
+        except FAULTS as error:
             raise DatabaseFault(str(error)) from error
         self.total_changes += max(cursor.rowcount, 0)
         return cursor
@@ -137,7 +139,7 @@ class PostgresConnection:
         """Statements without parameters, in one go, as they are."""
         try:
             self.raw.execute(";".join(statements).encode())
-        except psycopg.Error as error:
+        except FAULTS as error:
             raise DatabaseFault(str(error)) from error
 
     def copy(self, sql: str, types: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -147,7 +149,7 @@ class PostgresConnection:
                 copy.set_types(types)
                 for row in rows:
                     copy.write_row(row)
-        except psycopg.Error as error:
+        except FAULTS as error:
             raise DatabaseFault(str(error)) from error
 
     @property
@@ -171,6 +173,8 @@ def state_of(error: BaseException) -> str | None:
     cause = error.__cause__ if isinstance(error, DatabaseFault) else error
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
         return cause.sqlstate or "08000"
+    if isinstance(cause, OSError):
+        return "08000"
     return (cause.sqlstate or "") if isinstance(cause, psycopg.Error) else None
 
 

@@ -18,14 +18,13 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import psycopg
-
 from holdfast.errors import HoldfastError
 from holdfast.store.base import Change
 from holdfast.store.connection import Connection, DatabaseFault
 from holdfast.store.postgres import log_order, schema, sharing
 from holdfast.store.postgres.clock import DatabaseClock
 from holdfast.store.postgres.connection import (
+    FAULTS,
     PostgresConnection,
     as_store_error,
     connect,
@@ -124,7 +123,7 @@ class PostgresDatabase(Database):
             except _Unknown as unknown:
                 if self._has_committed(unknown.mark, ends):
                     return unknown.results, unknown.change
-            except (DatabaseFault, psycopg.Error, UnicodeEncodeError) as error:
+            except (DatabaseFault, UnicodeEncodeError, *FAULTS) as error:
                 if plan is not None and not is_lost(error):
                     plan = None  # two who created the same: alone, one of them finds the other's
                     continue
@@ -221,7 +220,7 @@ class PostgresDatabase(Database):
             try:
                 found = self._ready_to_write().execute(self._marking(None))
                 return found.fetchone() == (mark,)
-            except (DatabaseFault, psycopg.Error) as error:
+            except (DatabaseFault, *FAULTS) as error:
                 if not is_lost(error) or time.monotonic() > ends:
                     raise
             time.sleep(PAUSES[min(tries, len(PAUSES) - 1)])
@@ -234,7 +233,7 @@ class PostgresDatabase(Database):
         while True:
             try:
                 return self._ask_once(question)
-            except (DatabaseFault, psycopg.Error) as error:
+            except (DatabaseFault, *FAULTS) as error:
                 if not may_succeed_again(error) or time.monotonic() > ends:
                     raise as_store_error(error, self.name) from error
             time.sleep(PAUSES[min(tries, len(PAUSES) - 1)])

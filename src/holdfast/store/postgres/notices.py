@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 import psycopg
 
-from holdfast.store.postgres.connection import connect
+from holdfast.store.postgres.connection import FAULTS, connect
 from holdfast.store.postgres.url import PostgresUrl
 
 QUIET_SECONDS = 0.01
@@ -67,7 +67,7 @@ class Notices:
                     self.heard.set()
                     self._on_notice()  # whatever was said before is to be looked for
                     self._serve(connection)
-            except psycopg.Error:
+            except FAULTS:
                 if not self._closing:
                     select.select([self._reading], [], [], RETRY_SECONDS)
                     self._drain()
