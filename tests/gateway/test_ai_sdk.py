@@ -1,4 +1,4 @@
-"""The AI SDK from npm, with its OpenAI and Anthropic providers, against every upstream format.
+"""The AI SDK from npm, with its provider for each of our formats, against every upstream format.
 
 Its packages are fetched when the test runs; where they can't be had it is skipped, with the reason.
 """
@@ -20,8 +20,11 @@ from holdfast.testing.providers import FakeProvider
 from waiting import LIMIT
 
 SCRIPT = Path(__file__).parent / "node/ai_sdk.mjs"
-PACKAGES = ("ai@^6", "@ai-sdk/openai@^3", "@ai-sdk/anthropic@^3", "zod@^4")
-UPSTREAMS = ["chat", "responses", "anthropic", "gemini"]
+PACKAGES = (
+    "ai@^6", "@ai-sdk/openai@^3", "@ai-sdk/anthropic@^3", "@ai-sdk/google@^3",
+    "@ai-sdk/amazon-bedrock@^4", "@ai-sdk/cohere@^3", "zod@^4",
+)  # fmt: skip
+UPSTREAMS = ["chat", "responses", "anthropic", "gemini", "bedrock", "cohere"]
 
 
 def answer(request: Request) -> Any:
@@ -49,8 +52,12 @@ def test_the_ai_sdk_works_with_every_upstream(tmp_path: Path) -> None:
         pytest.skip(f"the AI SDK can't be fetched: {fetched.stderr[-200:]}")
     shutil.copy(SCRIPT, tmp_path / "ai_sdk.mjs")
     with FakeProvider(answer) as fake:
-        make = lambda: make_gateway(providers=fake_providers(fake.url, *UPSTREAMS))  # noqa: E731
-        with Service(make) as service:
+        rooted = {
+            f"fake-{name}": {"base_url": fake.anthropic_url, "formats": [name]}
+            for name in ("bedrock", "cohere")
+        }
+        providers = fake_providers(fake.url, *UPSTREAMS) | rooted
+        with Service(lambda: make_gateway(providers=providers)) as service:
             names = [f"fake-{name}" for name in UPSTREAMS]
             done = subprocess.run(
                 [node, "ai_sdk.mjs", service.url, service.secret, *names],
@@ -58,9 +65,9 @@ def test_the_ai_sdk_works_with_every_upstream(tmp_path: Path) -> None:
             )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 3 * len(UPSTREAMS)
-    for pair, said in found.items():
-        assert "error" not in said, (pair, said)
-        assert said["text"] == said["stream"] == "Grüß Gott 🎉", pair
-        assert (said["tools"], said["steps"]) == ("It is sunny in Rome.", 2), pair
-        assert said["object"] == {"city": "Oslo"}, pair
+    assert len(found) == 6 * len(UPSTREAMS)
+    wanted = {"text": "Grüß Gott 🎉", "stream": "Grüß Gott 🎉", "tools": True,
+              "steps": 2, "object": {"city": "Oslo"}}  # fmt: skip
+    for said in found.values():  # its Google provider wraps what a tool answers in an object
+        said["tools"] = "sunny in Rome" in said.get("tools", "")
+    assert {pair: said for pair, said in found.items() if said != wanted} == {}

@@ -1,5 +1,8 @@
 // The AI SDK, as its users write it, against the gateway's service: text, stream, tools, objects.
+import { createAmazonBedrock } from "@ai-sdk/amazon-bedrock";
 import { createAnthropic } from "@ai-sdk/anthropic";
+import { createCohere } from "@ai-sdk/cohere";
+import { createGoogleGenerativeAI } from "@ai-sdk/google";
 import { createOpenAI } from "@ai-sdk/openai";
 import { generateObject, generateText, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
@@ -7,7 +10,14 @@ import { z } from "zod";
 const [url, apiKey, ...upstreams] = process.argv.slice(2);
 const openai = createOpenAI({ baseURL: url, apiKey });
 const anthropic = createAnthropic({ baseURL: url, apiKey });
+const root = url.replace(/\/v1$/, "");
+const google = createGoogleGenerativeAI({ baseURL: `${root}/v1beta`, apiKey });
+const bedrock = createAmazonBedrock({ baseURL: root, apiKey, region: "us-east-1" });
+const cohere = createCohere({ baseURL: `${root}/v2`, apiKey });
 const clients = {
+  gemini: (name) => google(name),
+  bedrock: (name) => bedrock(name),
+  cohere: (name) => cohere(name),
   responses: (name) => openai.responses(name),
   chat: (name) => openai.chat(name),
   anthropic: (name) => anthropic(name),
