@@ -126,8 +126,8 @@ for found in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
         continue  # runs in sandboxes, by itself
     if ".store_conformance" in found.name:
         continue  # a pytest suite, of the extra `conformance`
-    if ".store.postgres." in found.name:
-        continue  # of the extra `postgres`; the opener says so
+    if ".store.postgres." in found.name or found.name == "holdfast.testing.harness_server":
+        continue  # of the extra `postgres`; who opens the store says so
     if found.name.startswith("holdfast.temporal.") and found.name != "holdfast.temporal.temporal_settings":
         continue  # of the extra `temporal`; who opens the engine says so
     try:

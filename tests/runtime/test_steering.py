@@ -228,8 +228,7 @@ async def test_cancelling_a_stuck_run_cancels_the_child_it_waits_for(harness: Ha
 async def test_a_pause_is_withdrawn_by_a_resume_before_it_took_effect(harness: Harness):
     run = await start(order)
     await begun("check")
-    await run.pause()
-    await asyncio.sleep(0.01)
+    await pause(harness, run)
     await run.resume()
     gates["check"].set()
     assert await run.result() == "shipped"
@@ -250,8 +249,7 @@ async def test_a_step_is_not_tried_again_while_its_run_is_pausing(harness: Harne
     await begun("slow")
     while "flaky" not in done:
         await asyncio.sleep(0)
-    await run.pause()
-    await asyncio.sleep(0.01)
+    await pause(harness, run)
     harness.clock.advance(harness.clock.now() + 120)
     await let(harness, "slow")
     assert await run.status() == "paused"
