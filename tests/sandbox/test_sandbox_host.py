@@ -310,7 +310,8 @@ async def test_the_command_line_lists_enters_and_stops_sandboxes() -> None:
     missing = await cli("stop", "sbx_none", "--json")
     assert missing.returncode == 3 and json.loads(missing.stdout)["error"]["kind"] == "NotFound"
     none = {"sandboxes": 0, "commands": 0, "attempts": 0}
-    assert json.loads((await cli("gc", "--json")).stdout) == {"swept": [], "dropped": none}
+    collected = json.loads((await cli("gc", "--json")).stdout)
+    assert collected == {"swept": [], "dropped": none, "snapshots": []}
 
 
 async def test_the_command_line_lists_and_prunes_templates() -> None:
