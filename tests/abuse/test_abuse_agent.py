@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
 from typing import Any
@@ -70,7 +69,7 @@ async def test_a_time_limit_holds_when_the_agent_does_nothing_any_more() -> None
     async with await create() as sandbox:
         command = await sandbox.start("sleep", "600", timeout=1)
         instance: Any = sandbox._instance
-        os.kill(instance.pid, signal.SIGSTOP)  # as if it were starved
+        signal.pidfd_send_signal(instance.pidfd, signal.SIGSTOP)  # as if it were starved
         async with asyncio.timeout(60):
             result = await command.wait()
         assert result.ended is Ended.TIMED_OUT

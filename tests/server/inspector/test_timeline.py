@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.server.inspector.timeline import (
@@ -78,6 +78,7 @@ def test_busy_time_counts_what_is_parallel_once() -> None:
 
 
 @given(SPANS, st.floats(0.001, 1e6))
+@example([(0.0, 1e-09)], 129.0)
 def test_an_axis_keeps_the_order_of_time(spans: list[tuple[float, float]], length: float) -> None:
     axis = axis_of(0, length, [span for span in spans if span[1] <= length])
     assert axis.begin == 0

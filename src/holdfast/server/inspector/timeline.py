@@ -92,7 +92,8 @@ class Axis:
             if at <= stretch.end:
                 span = stretch.end - stretch.begin
                 part = 0.0 if span <= 0 else (max(at, stretch.begin) - stretch.begin) / span
-                return round(stretch.left + part * (stretch.right - stretch.left), 3)
+                place = round(stretch.left + part * (stretch.right - stretch.left), 3)
+                return min(place, 100.0)  # widths add up to a little more, by their rounding
         return 100.0
 
     def piece(self, begin: float, end: float, kind: Kind) -> Piece:

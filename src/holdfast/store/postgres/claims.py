@@ -29,7 +29,8 @@ PICK = """
 SELECT due.* FROM json_array_elements(?::json) AS known (pair), LATERAL (
   SELECT r.id, coalesce(r.deadline <= ?, false) OR r.admitted = 0
     OR EXISTS (SELECT 1 FROM inbox i WHERE i.run_id = r.id
-               AND i.kind IN ('cancel', 'pause', 'resume', 'terminate'))
+               AND i.kind IN ('cancel', 'pause', 'resume', 'terminate')),
+    r.due_at
   FROM runs r
   WHERE r.workflow = known.pair ->> 0 AND r.version = coalesce(known.pair ->> 1, r.version)
     AND r.due_at <= ? AND r.owner IS NULL
@@ -72,11 +73,12 @@ class Claiming:
         leases.lease(tx, self.worker, self.moment)
         named = json.dumps([[name, versions.get(name)] for name in workflows])
         found = tx.execute(PICK, (named, now, now, limit, limit)).fetchall()
-        if any(special for _, special in found):
+        if any(special for _, special, _ in found):
             raise NotShared("a request, a deadline or a limit")
         if not found:
             return []
-        ids = [str(run_id) for run_id, _ in found]
+        # Of those that are due at the same moment, the one that was made first comes first.
+        ids = [str(run_id) for run_id, *_ in sorted(found, key=lambda row: (row[2], row[0]))]
         runs = queries.get_many(tx.connection, ids)
         taken = tx.execute(TAKE, (self.worker.id, now, now, json.dumps(ids)))
         claims = {
